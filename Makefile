@@ -1,0 +1,122 @@
+# udnnmem: `make help` lists the targets. Every folder names its own sources in a
+# module.mk, with the three functions below; nothing here knows a single file.
+#
+#   $(call library,NAME,SOURCES)                       build/lib/libNAME.a
+#   $(call program,OUTPUT,SOURCES,LIBRARIES,LDFLAGS)    build/OUTPUT
+#   $(call unit_test,NAME,SOURCES,LIBRARIES,LDFLAGS)    build/tests/unit-NAME (Catch2), run by `make test`
+#
+# A module adds what `make` builds to DEFAULT, suites of `make test` to TEST_SUITES (what they
+# need to TEST_NEEDS), suites of `make check` alone to CHECK_SUITES, benchmarks to BENCHES.
+# VARIANT=asan (with UBSan) or tsan builds everything again under build/asan, build/tsan.
+
+VARIANT ?=
+BUILD := build
+ROOT := $(CURDIR)
+PREFIX ?= /usr/local
+PYTHON ?= python3
+VERSION := 0.1.0
+
+CXX = g++
+CC = gcc
+OPTIMISE ?= -O2
+SANITISE :=
+ifeq ($(VARIANT),asan)
+  SANITISE := -fsanitize=address,undefined -fno-omit-frame-pointer
+else ifeq ($(VARIANT),tsan)
+  SANITISE := -fsanitize=thread
+else ifneq ($(VARIANT),)
+  $(error VARIANT=$(VARIANT): expected asan or tsan)
+endif
+B := $(BUILD)$(if $(VARIANT),/$(VARIANT))
+
+.DEFAULT_GOAL := all
+SETUP_FREE_GOALS := help clean
+ifneq ($(filter-out $(SETUP_FREE_GOALS),$(or $(MAKECMDGOALS),all)),)
+  include $(BUILD)/config.mk
+endif
+
+CPPFLAGS += -I$(ROOT) $(if $(CUDA_HOME),-isystem $(CUDA_INCLUDE)) -DUDNNMEM_VERSION=\"$(VERSION)\" -DFMT_HEADER_ONLY
+CXXFLAGS += -std=c++20 $(OPTIMISE) -g -fPIC -fvisibility=hidden -pthread -Wall -Wextra -Wno-missing-field-initializers $(SANITISE)
+CFLAGS += -std=c11 $(OPTIMISE) -g -fPIC -fvisibility=hidden -pthread -Wall -Wextra $(SANITISE)
+LINK = $(CCACHE) $(CXX) $(SANITISE) -pthread
+
+DEFAULT :=
+TEST_SUITES :=
+TEST_NEEDS :=
+CHECK_SUITES :=
+CHECK_NEEDS :=
+BENCHES :=
+
+objects = $(patsubst %,$(B)/obj/%.o,$(1))
+
+define library_rule
+$(B)/lib/lib$(1).a: $(call objects,$(2))
+	@mkdir -p $$(@D)
+	@rm -f $$@
+	@$$(AR) rcs $$@ $$^
+DEPENDENCIES += $(patsubst %,$(B)/obj/%.d,$(2))
+endef
+library = $(eval $(call library_rule,$(1),$(strip $(2))))
+
+define program_rule
+$(B)/$(1): $(call objects,$(2)) $(patsubst %,$(B)/lib/lib%.a,$(3))
+	@mkdir -p $$(@D)
+	@echo "  link  $$@"
+	@$$(LINK) -o $$@ $(call objects,$(2)) -Wl,--start-group $(patsubst %,$(B)/lib/lib%.a,$(3)) -Wl,--end-group $(4)
+DEPENDENCIES += $(patsubst %,$(B)/obj/%.d,$(2))
+endef
+program = $(eval $(call program_rule,$(1),$(strip $(2)),$(strip $(3)),$(4)))
+
+define unit_test_rule
+TEST_SUITES += $(B)/tests/unit-$(1)
+TEST_NEEDS += $(B)/tests/unit-$(1)
+endef
+unit_test = $(call program,tests/unit-$(1),$(2),$(3) catch_main,$(4))$(eval $(call unit_test_rule,$(1)))
+
+DEPENDENCIES :=
+ifneq ($(filter-out $(SETUP_FREE_GOALS),$(or $(MAKECMDGOALS),all)),)
+include $(sort $(wildcard */module.mk */*/module.mk */*/*/module.mk))
+endif
+
+$(B)/obj/%.cpp.o: %.cpp
+	@mkdir -p $(@D)
+	@echo "  c++   $<"
+	@$(CCACHE) $(CXX) $(CPPFLAGS) $(CXXFLAGS) $(FLAGS_$(subst /,_,$(dir $<))) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+$(B)/obj/%.c.o: %.c
+	@mkdir -p $(@D)
+	@echo "  cc    $<"
+	@$(CCACHE) $(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+-include $(DEPENDENCIES)
+
+$(BUILD)/config.mk: scripts/setup.sh
+	@scripts/setup.sh $@
+
+all: $(DEFAULT) ## build the library, the tool, the software GPU and the workloads
+
+test: all $(TEST_NEEDS) ## run the tests (within 20 minutes on 2 cores)
+	@$(PYTHON) tests/run.py --build $(B) $(TEST_SUITES)
+
+check: all $(TEST_NEEDS) $(CHECK_NEEDS) ## everything, at full length, also under ASan+UBSan and TSan (hours)
+	@UDNNMEM_TEST_FULL=1 $(PYTHON) tests/run.py --build $(B) $(TEST_SUITES) $(CHECK_SUITES)
+
+bench: all $(BENCHES) ## measure; prints a table, writes build/bench.json
+	@$(PYTHON) tests/bench/run.py --output $(BUILD)/bench.json $(BENCHES)
+
+demo: all ## train a 200-layer network in 35 % of its device memory, on the software GPU if there is no card
+	@scripts/demo/demo.sh
+
+install: all ## install the library and the tool under PREFIX (default /usr/local)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
+	install -m 755 $(B)/udnnmem $(DESTDIR)$(PREFIX)/bin/udnnmem
+	install -m 755 $(B)/libudnnmem.so $(DESTDIR)$(PREFIX)/lib/libudnnmem.so
+
+clean: ## remove build/
+	rm -rf $(BUILD)
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+
+.PHONY: all test check bench demo install clean help
+.DELETE_ON_ERROR:

@@ -1,0 +1,57 @@
+// The data model of one training iteration: its buffers, its ops in execution order, their access
+// sets and their times. What the recorder writes, what planners and reports read. Plain C++, no CUDA.
+//
+// Invariants (checked by validate(), guaranteed by read_trace()):
+//   buffers[i].id == i; ops[k].index == k; every id that an op names exists;
+//   alloc_op <= every op that names the buffer <= free_op, for transient buffers that state them;
+//   sizes and times are not negative.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "profiler/trace/units.hpp"
+
+namespace udnnmem::profiler {
+
+enum class Phase : std::uint8_t { unknown, forward, backward, update };
+
+struct TraceBuffer {
+    BufferId id;
+    Bytes bytes;
+    bool persistent = false;  // exists before and after the iteration: weights, optimiser state
+    OpIndex alloc_op{-1};     // transient: frames are held from the start of this op ... (-1: the first op that names it)
+    OpIndex free_op{-1};      // ... to the end of this one (-1: the last op that names it)
+    std::string label;
+};
+
+struct TraceOp {
+    OpIndex index;
+    std::string name;
+    Phase phase = Phase::unknown;
+    std::int32_t stream = 0;
+    Nanoseconds duration;          // execution time with everything resident
+    std::vector<BufferId> reads;   // ascending, without repeats; an in-place update is in both
+    std::vector<BufferId> writes;
+    Bytes workspace;               // scratch needed while the op runs
+    bool replayable = false;       // the same inputs give the same bytes; costs `duration`
+    double flops = 0;              // 0: unknown
+};
+
+struct TraceHeader {
+    std::string name;
+    std::string origin;
+    std::string device;
+    std::int64_t batch = 0;   // 0: unknown
+    Bytes memory;             // of the device it was recorded on; 0: unknown
+    Nanoseconds ideal;        // 0: take the sum of the durations
+};
+
+struct Trace {
+    TraceHeader header;
+    std::vector<TraceBuffer> buffers;
+    std::vector<TraceOp> ops;
+};
+
+}  // namespace udnnmem::profiler

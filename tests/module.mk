@@ -1,0 +1,1 @@
+$(call library,catch_main,tests/catch_main.cpp)
