@@ -1,0 +1,170 @@
+// What the hooks tell the layer above, and what it may answer. interpose/ knows CUDA's entry points and
+// nothing of memory policy: each hook describes its call in the terms of this header and hands over the
+// real call as `submit`; the handler decides when it is made. The preload fills the table in.
+//
+// Invariants
+//   - A handler is called only while the table is installed (install()); without one every hook passes through.
+//   - `submit` is called at most once, on the calling thread; its CUresult is what the program gets unless
+//     the handler has a reason of its own.
+//   - No handler throws. Handlers are called from any thread, with any context current, also with none.
+//   - The real call is made with the recursion guard set, so that calls that the driver makes through its own
+//     exported names pass straight through; the preload's own threads hold the guard for life.
+//   - Streams are named so that the variant is gone: the legacy stream is CU_STREAM_LEGACY, the calling thread's
+//     own is CU_STREAM_PER_THREAD (NULL in a `_ptsz`/`_ptds` entry point), all others are the program's handles.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "interpose/function_ref.hpp"
+
+namespace udnnmem::interpose {
+
+using Submit = FunctionRef<CUresult()>;
+
+// What an op does to a span of addresses. `overwrite`: every byte is written and none is read.
+enum class Access : std::uint8_t { read, write, overwrite, read_write };
+
+// `address` may be any pointer (device, host, managed); whoever reads a span keeps those that are his.
+struct Span {
+    CUdeviceptr address = 0;
+    std::size_t bytes = 0;
+    Access access = Access::read_write;
+};
+
+// Where the parameters of a kernel lie in its parameter buffer. Lives as long as the process.
+struct KernelLayout {
+    struct Param {
+        std::uint32_t offset = 0;
+        std::uint32_t size = 0;
+    };
+    const char* name = "";        // the kernel's
+    bool known = false;           // false: nobody can say what it is given
+    std::uint32_t bytes = 0;      // of the parameter buffer
+    std::vector<Param> params;
+};
+
+// One kernel launch, by whatever entry point. Exactly one of params and buffer is set (neither: no parameters).
+struct Launch {
+    CUfunction function = nullptr;
+    const KernelLayout* layout = nullptr;   // never null
+    void* const* params = nullptr;          // kernelParams: one pointer a parameter
+    const void* buffer = nullptr;           // `extra`: the parameter buffer ...
+    std::size_t buffer_bytes = 0;           // ... and its size
+    unsigned grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
+    unsigned shared_bytes = 0;
+    const CUlaunchAttribute* attributes = nullptr;
+    unsigned attribute_count = 0;
+    bool cooperative = false;
+};
+
+enum class WorkKind : std::uint8_t {
+    kernel,    // `launch` is set
+    copy,      // spans: sources read, destinations written
+    fill,      // memset; one span
+    memop,     // stream wait/write values, batches of them; spans of 4 or 8 bytes
+    managed,   // prefetch, advise, attach, discard: spans of managed memory
+    host,      // host function or callback on a stream
+    other,     // anything else that may touch device memory; `proven` says whether the spans are all
+};
+
+// One piece of GPU work that a call asks for.
+struct Work {
+    WorkKind kind = WorkKind::other;
+    const char* entry_point = "";
+    CUstream stream = CU_STREAM_LEGACY;
+    bool blocking = false;        // the call returns only once the work is done
+    bool proven = true;           // false: it may touch memory that neither spans nor launch name
+    const Launch* launch = nullptr;
+    const Span* spans = nullptr;
+    std::uint32_t span_count = 0;
+    const Work* parts = nullptr;  // multi-device cooperative launch: one for each device
+    std::uint32_t part_count = 0;
+};
+
+// A graph as instantiated (or updated since): its nodes in a topological order, each with what is needed to
+// issue it on a stream. Child graphs are flattened. Owned by interpose, valid during the call.
+struct GraphNode {
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    Work work;                              // kernel, copy, fill, memop and host nodes
+    std::vector<std::uint32_t> depends_on;  // earlier positions in the list
+    bool enabled = true;
+};
+class GraphExec {
+  public:
+    virtual const std::vector<GraphNode>& nodes() const = 0;
+    virtual bool issuable() const = 0;      // every node can be issued on its own (kernel, copy, fill, memop, host, empty)
+    virtual CUresult issue(std::size_t node, CUstream stream) const = 0;  // the real calls that do what the node does
+  protected:
+    ~GraphExec() = default;
+};
+
+enum class AllocationKind : std::uint8_t { linear, pitched, stream_ordered };
+struct Allocation {
+    AllocationKind kind = AllocationKind::linear;
+    const char* entry_point = "";
+    std::size_t bytes = 0;            // linear, stream_ordered
+    std::size_t width = 0, height = 0;  // pitched ...
+    unsigned element = 0;             // ... ElementSizeBytes
+    CUstream stream = nullptr;        // stream_ordered
+    CUmemoryPool pool = nullptr;      // stream_ordered: the named pool, null: the current one of the stream's device
+    CUdeviceptr* address = nullptr;   // out
+    std::size_t* pitch = nullptr;     // out, pitched
+};
+
+// What the program has waited for.
+enum class SyncScope : std::uint8_t { context, stream, event };
+
+// Why a buffer may no longer move: its physical memory became known to somebody else.
+enum class Escape : std::uint8_t { allocation_handle, shareable_handle, ipc, multicast, texture, external };
+
+struct Handlers {
+    // Memory. `real` is the program's own call, for what the handler does not want to manage.
+    CUresult (*allocate)(const Allocation&, Submit real) noexcept;
+    CUresult (*free)(CUdeviceptr, const char* entry_point, Submit real) noexcept;                  // cuMemFree
+    CUresult (*free_async)(CUdeviceptr, CUstream, const char* entry_point, Submit real) noexcept;  // cuMemFreeAsync
+
+    // Work.
+    CUresult (*work)(const Work&, Submit submit) noexcept;
+    CUresult (*launch_graph)(CUgraphExec, const GraphExec&, CUstream, Submit submit) noexcept;
+
+    // Ordering: after the program's call has succeeded, unless said otherwise.
+    void (*synchronised)(SyncScope, CUstream, CUevent) noexcept;   // waited for, or queried and found complete
+    void (*event_recorded)(CUevent, CUstream) noexcept;
+    void (*event_waited)(CUstream, CUevent) noexcept;              // cuStreamWaitEvent
+    void (*stream_created)(CUstream) noexcept;
+    void (*stream_destroying)(CUstream) noexcept;                  // before the real call
+    void (*capture_began)(CUstream) noexcept;
+    void (*capture_ended)(CUstream) noexcept;                      // also when it was invalidated
+    void (*context_destroying)(CUcontext) noexcept;                // before the real call; primary contexts too
+    void (*context_destroyed)(CUcontext) noexcept;
+
+    // Questions about memory. May change what the real call has answered.
+    CUresult (*memory_info)(std::size_t* free, std::size_t* total, Submit real) noexcept;          // NULLs are legal
+    CUresult (*total_memory)(std::size_t* bytes, CUdevice, Submit real) noexcept;
+    CUresult (*address_range)(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr, Submit real) noexcept;
+    CUresult (*pointer_attribute)(void* data, CUpointer_attribute, CUdeviceptr, Submit real) noexcept;
+    CUresult (*pointer_attributes)(unsigned count, CUpointer_attribute*, void** data, CUdeviceptr, Submit real) noexcept;
+    CUresult (*pool_attribute)(CUmemoryPool, CUmemPool_attribute, void* value, bool set, Submit real) noexcept;
+    CUresult (*pool_trim)(CUmemoryPool, std::size_t keep, Submit real) noexcept;
+
+    // Addresses that go where accesses cannot be followed. Called before the real call, which is made only if the
+    // answer is CUDA_SUCCESS.
+    CUresult (*escaping)(CUdeviceptr, Escape, const char* entry_point) noexcept;
+    CUresult (*ipc_get)(CUipcMemHandle*, CUdeviceptr, Submit real) noexcept;
+    void (*tensor_map)(const void* descriptor_128_bytes, CUdeviceptr) noexcept;  // after cuTensorMapEncode*/ReplaceAddress
+
+    // The doors themselves.
+    void (*unknown_version)(const char* name, int version) noexcept;  // a managed name answered with a pointer that we do not know
+};
+
+// Installs the table (null: everything passes through). Thread-safe; calls in flight end with the old one.
+void install(const Handlers*) noexcept;
+
+// For threads of the library's own: every hook passes through on this thread from now on.
+void hold_guard_for_life() noexcept;
+
+}  // namespace udnnmem::interpose
