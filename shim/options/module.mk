@@ -1,0 +1,1 @@
+$(call library,options,$(wildcard shim/options/*.cpp))

@@ -1,0 +1,137 @@
+#include "shim/options/option_types.hpp"
+
+#include <fnmatch.h>
+#include <strings.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "shim/options/pattern.hpp"
+
+namespace udnnmem {
+namespace {
+
+tl::unexpected<Error> expected_was(const char* what) { return tl::make_unexpected(Error{what}); }
+
+bool same(std::string_view a, const char* b) {
+    return a.size() == std::string_view(b).size() && strncasecmp(a.data(), b, a.size()) == 0;
+}
+
+// A finite number at the start of `text`, which is cut off; false if there is none. No locale takes part.
+bool take_number(std::string_view& text, double& to) {
+    if (text.empty() || !(text[0] == '.' || (text[0] >= '0' && text[0] <= '9'))) return false;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), to, std::chars_format::fixed);
+    if (error != std::errc() || !std::isfinite(to)) return false;
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    return true;
+}
+
+}  // namespace
+
+Bytes Size::resolve(Bytes whole, Bytes automatic) const {
+    if (form == Form::absolute) return bytes;
+    if (form == Form::share) return Bytes(static_cast<std::int64_t>(static_cast<double>(whole.value) * share));
+    return automatic;
+}
+
+Expected<void> parse_value(std::string_view text, Size& to) {
+    constexpr const char* wanted = "a size such as 12GiB, 800MiB, 60% or auto";
+    if (same(text, "auto")) {
+        to = Size{};
+        return {};
+    }
+    double number = 0;
+    if (!take_number(text, number)) return expected_was(wanted);
+    while (!text.empty() && text[0] == ' ') text.remove_prefix(1);
+    if (text == "%") {
+        if (number > 100) return expected_was("a share of at most 100%");
+        to = Size{Size::Form::share, Bytes(0), number / 100};
+        return {};
+    }
+    struct Unit { const char* name; double bytes; };
+    // K, M, G, T alone are the binary ones, as tools that manage memory read them.
+    constexpr Unit units[] = {{"", 1}, {"B", 1}, {"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40},
+                              {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+                              {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+    for (const Unit& unit : units) {
+        if (!same(text, unit.name)) continue;
+        const double bytes = number * unit.bytes;
+        if (bytes >= 0x1p60) return expected_was("a size below 1024 PiB");
+        to = Size{Size::Form::absolute, Bytes(static_cast<std::int64_t>(bytes)), 0};
+        return {};
+    }
+    return expected_was(wanted);
+}
+
+Expected<void> parse_value(std::string_view text, Policy& to) {
+    if (!same(text, "demand")) return expected_was("demand (the one policy of this version)");
+    to = Policy::demand;
+    return {};
+}
+
+Expected<void> parse_value(std::string_view text, Level& to) {
+    constexpr const char* names[] = {"error", "warn", "info", "trace"};
+    for (int i = 0; i < 4; ++i) {
+        if (same(text, names[i])) {
+            to = static_cast<Level>(i);
+            return {};
+        }
+    }
+    return expected_was("error, warn, info or trace");
+}
+
+Expected<void> parse_value(std::string_view text, Pattern& to) {
+    if (same(text, "off")) {
+        to.text.clear();
+        return {};
+    }
+    if (auto checked = check_pattern(text); !checked) return checked;
+    to.text = text;
+    return {};
+}
+
+Expected<void> parse_value(std::string_view text, Share& to) {
+    double number = 0;
+    if (!take_number(text, number) || !text.empty() || number > 1) return expected_was("a share from 0 to 1, such as 0.01");
+    to = number;
+    return {};
+}
+
+Expected<void> parse_value(std::string_view text, Switch& to) {
+    for (const char* yes : {"1", "on", "yes", "true"}) {
+        if (same(text, yes)) {
+            to = true;
+            return {};
+        }
+    }
+    for (const char* no : {"0", "off", "no", "false"}) {
+        if (same(text, no)) {
+            to = false;
+            return {};
+        }
+    }
+    return expected_was("1 or 0");
+}
+
+Expected<void> parse_value(std::string_view text, Globs& to) {
+    Globs read;
+    while (true) {
+        const std::size_t comma = text.find(',');
+        const std::string_view one = text.substr(0, comma);
+        if (one.empty()) return expected_was("names or globs separated by commas, such as python*,train");
+        read.patterns.emplace_back(one);
+        if (comma == std::string_view::npos) break;
+        text.remove_prefix(comma + 1);
+    }
+    to = std::move(read);
+    return {};
+}
+
+bool Globs::match(std::string_view name) const {
+    const std::string terminated(name);
+    for (const std::string& pattern : patterns)
+        if (fnmatch(pattern.c_str(), terminated.c_str(), 0) == 0) return true;
+    return false;
+}
+
+}  // namespace udnnmem

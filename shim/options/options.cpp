@@ -1,0 +1,181 @@
+#include "shim/options/options.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace udnnmem {
+namespace {
+
+// "HOST_BUDGET" -> "--host-budget", at compile time.
+template <std::size_t N>
+struct Flag {
+    char text[N + 2] = {};
+    constexpr explicit Flag(const char (&name)[N]) {
+        text[0] = text[1] = '-';
+        for (std::size_t i = 0; i < N; ++i) {
+            const char c = name[i];
+            text[i + 2] = c == '_' ? '-' : c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+        }
+    }
+};
+
+#define OPTION(type, field, NAME, value, otherwise, help) constexpr Flag flag_##NAME{#NAME};
+#include "shim/options/options.def"
+#undef OPTION
+
+constexpr OptionRow rows[] = {
+#define OPTION(type, field, NAME, value, otherwise, help) {"UDNNMEM_" #NAME, flag_##NAME.text, value, otherwise, help},
+#include "shim/options/options.def"
+#undef OPTION
+};
+
+constexpr std::string_view prefix = "UDNNMEM_";
+
+std::string complaint(std::string_view where, std::string_view text, const std::string& wanted, const OptionRow& row) {
+    const bool flag = where.substr(0, 2) == "--";
+    std::string line(where);
+    line.append(flag ? " " : "=").append(text).append(": expected ").append(wanted);
+    line.append(flag ? "; leave it out for " : "; unset it for ").append("the default, ").append(row.otherwise);
+    return line;
+}
+
+template <class T>
+Expected<void> read(const OptionRow& row, std::string_view where, const char* text, T& to) {
+    auto parsed = parse_value(text, to);
+    if (!parsed) return tl::make_unexpected(Error{complaint(where, text, parsed.error().message, row)});
+    return {};
+}
+
+// Rules that a type alone does not have.
+Expected<void> check_field(const OptionRow& row, std::string_view where, const char* text) {
+    if (std::strcmp(row.variable, "UDNNMEM_BUDGET") != 0) return {};
+    Size size;
+    if (auto r = read(row, where, text, size); !r) return r;
+    const bool nothing = (size.form == Size::Form::absolute && size.bytes.value == 0) || (size.form == Size::Form::share && size.share <= 0);
+    if (nothing) return tl::make_unexpected(Error{complaint(where, text, "more than nothing, such as 12GiB, 60% or auto", row)});
+    return {};
+}
+
+Error out_of_memory() { return Error{"out of memory while reading the options"}; }
+
+// Levenshtein's distance; names are short.
+std::size_t distance(std::string_view a, std::string_view b) {
+    std::vector<std::size_t> row(b.size() + 1);
+    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+        std::size_t diagonal = std::exchange(row[0], i);
+        for (std::size_t j = 1; j <= b.size(); ++j) {
+            const std::size_t change = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, change}));
+        }
+    }
+    return row.back();
+}
+
+std::string last_part(std::string_view path) {
+    const std::size_t slash = path.rfind('/');
+    return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
+}
+
+// The start of a small file under /proc, to its first NUL or line end.
+std::string first_word_of(const char* path) {
+    char text[512];
+    const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return {};
+    const ssize_t n = ::read(file, text, sizeof text);
+    ::close(file);
+    std::string_view whole(text, n > 0 ? static_cast<std::size_t>(n) : 0);
+    return std::string(whole.substr(0, whole.find_first_of(std::string_view("\0\n", 2))));
+}
+
+}  // namespace
+
+std::span<const OptionRow> option_rows() { return rows; }
+
+Expected<Options> parse_options(const Lookup& lookup) noexcept try {
+    Options options;
+    const OptionRow* row = rows;
+    const char* text = nullptr;
+#define OPTION(type, field, NAME, value, otherwise, help)                                                       \
+    if (auto r = read(*row, row->variable, otherwise, options.field); !r) return tl::make_unexpected(r.error()); \
+    text = lookup(row->variable);                                                                               \
+    if (text && *text) {                                                                                        \
+        if (auto r = check_field(*row, row->variable, text); !r) return tl::make_unexpected(r.error());          \
+        if (auto r = read(*row, row->variable, text, options.field); !r) return tl::make_unexpected(r.error());  \
+    }                                                                                                           \
+    ++row;
+#include "shim/options/options.def"
+#undef OPTION
+    return options;
+} catch (const std::bad_alloc&) {
+    return tl::make_unexpected(out_of_memory());
+}
+
+Expected<Options> parse_options() noexcept {
+    return parse_options([](const char* variable) -> const char* { return std::getenv(variable); });
+}
+
+Expected<void> check_option(const OptionRow& row, std::string_view where, const char* text) noexcept try {
+    if (auto r = check_field(row, where, text); !r) return r;
+    const OptionRow* at = rows;
+#define OPTION(type, field, NAME, value, otherwise, help) \
+    if (at == &row) {                                     \
+        type scratch{};                                   \
+        return read(row, where, text, scratch);           \
+    }                                                     \
+    ++at;
+#include "shim/options/options.def"
+#undef OPTION
+    return {};
+} catch (const std::bad_alloc&) {
+    return tl::make_unexpected(out_of_memory());
+}
+
+std::vector<std::string> unknown_options(const char* const* environment) {
+    std::vector<std::string> lines;
+    for (; *environment; ++environment) {
+        const std::string_view entry(*environment);
+        const std::string_view name = entry.substr(0, entry.find('='));
+        if (name.substr(0, prefix.size()) != prefix || name.substr(0, 13) == "UDNNMEM_TEST_" || name == "UDNNMEM_BUILD") continue;
+        const auto nearest = std::min_element(std::begin(rows), std::end(rows), [&](const OptionRow& a, const OptionRow& b) {
+            return distance(name, a.variable) < distance(name, b.variable);
+        });
+        if (name == nearest->variable) continue;
+        std::string line(name);
+        line += " is no option of this version and was ignored";
+        if (distance(name, nearest->variable) <= 3) line += std::string("; did you mean ") + nearest->variable + "?";
+        lines.push_back(std::move(line));
+    }
+    return lines;
+}
+
+bool is_managed_process(const Options& options) {
+    char executable[4096];
+    const ssize_t n = ::readlink("/proc/self/exe", executable, sizeof executable);
+    const std::string names[] = {last_part(std::string_view(executable, n > 0 ? static_cast<std::size_t>(n) : 0)),
+                                 last_part(first_word_of("/proc/self/cmdline")), first_word_of("/proc/self/comm")};
+    bool any = false;
+    for (const std::string& name : names) {
+        if (name.empty()) continue;
+        any = true;
+        if (options.only.match(name)) return true;
+    }
+    return !any;
+}
+
+std::string options_as_markdown() {
+    std::string table = "| variable | flag of `udnnmem run` | default | meaning |\n|---|---|---|---|\n";
+    for (const OptionRow& row : rows) {
+        table += std::string("| `") + row.variable + "` | `" + row.flag + (*row.value ? std::string(" ") + row.value : "") + "` | `" + row.otherwise + "` | " + row.help + " |\n";
+    }
+    return table;
+}
+
+}  // namespace udnnmem

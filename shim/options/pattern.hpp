@@ -1,0 +1,19 @@
+// Names of output files that differ by process: %h is the host's name, %p the process id, %q{VAR} the
+// value of an environment variable (nothing if it is unset), %% a percent sign.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "profiler/trace/error.hpp"
+
+namespace udnnmem {
+
+// Whether a pattern can be expanded. Error: what was expected, naming the sequence that is wrong.
+Expected<void> check_pattern(std::string_view pattern);
+
+// The file name that a pattern means in this process, now. A pattern that check_pattern() refuses is
+// expanded with its wrong sequences as they stand. Thread-safe if nobody changes the environment.
+std::string expand_pattern(std::string_view pattern);
+
+}  // namespace udnnmem

@@ -1,0 +1,1 @@
+$(call unit_test,options,$(wildcard tests/unit/options/*.cpp),options)

@@ -1,0 +1,167 @@
+// The options table: every value and every complaint that a user can meet.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "shim/options/options.hpp"
+#include "shim/options/pattern.hpp"
+#include "tests/catch.hpp"
+
+using namespace udnnmem;
+
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+Expected<Options> parse(const Environment& environment) {
+    return parse_options([&](const char* name) -> const char* {
+        const auto found = environment.find(name);
+        return found == environment.end() ? nullptr : found->second.c_str();
+    });
+}
+
+std::string error_of(const Environment& environment) {
+    const auto parsed = parse(environment);
+    return parsed ? "(no error)" : parsed.error().message;
+}
+
+Size size(const char* text) {
+    Size read;
+    REQUIRE(parse_value(text, read));
+    return read;
+}
+
+}  // namespace
+
+TEST_CASE("without any variable every option has its default") {
+    const auto options = parse({});
+    REQUIRE(options);
+    CHECK(options->budget.form == Size::Form::automatic);
+    CHECK(options->host_budget.form == Size::Form::share);
+    CHECK(options->host_budget.share == 0.8);
+    CHECK(options->policy == Policy::demand);
+    CHECK(options->trace.text == "udnnmem.%h.%p.jsonl.zst");
+    CHECK(options->verify == 0.01);
+    CHECK(options->debug == Level::warn);
+    CHECK(options->debug_file.off());
+    CHECK(options->only.match("anything"));
+    CHECK_FALSE(options->lazy_free);
+    CHECK_FALSE(options->disable);
+    CHECK_FALSE(options->quiet);
+    CHECK_FALSE(options->report_virtual);
+}
+
+TEST_CASE("an empty variable counts as unset") {
+    const auto options = parse({{"UDNNMEM_BUDGET", ""}, {"UDNNMEM_DISABLE", ""}});
+    REQUIRE(options);
+    CHECK(options->budget.form == Size::Form::automatic);
+    CHECK_FALSE(options->disable);
+}
+
+TEST_CASE("sizes: units, shares, auto") {
+    CHECK(size("12GiB").bytes == Bytes(12ll << 30));
+    CHECK(size("800MiB").bytes == Bytes(800ll << 20));
+    CHECK(size("800mib").bytes == Bytes(800ll << 20));
+    CHECK(size("1.5GiB").bytes == Bytes(3ll << 29));
+    CHECK(size("12G").bytes == Bytes(12ll << 30));
+    CHECK(size("12 GB").bytes == Bytes(12'000'000'000));
+    CHECK(size("4096").bytes == Bytes(4096));
+    CHECK(size("2TiB").bytes == Bytes(2ll << 40));
+    CHECK(size("60%").share == 0.6);
+    CHECK(size("Auto").form == Size::Form::automatic);
+    CHECK(size("60%").resolve(Bytes(1000), Bytes(7)) == Bytes(600));
+    CHECK(size("auto").resolve(Bytes(1000), Bytes(7)) == Bytes(7));
+    CHECK(size("5").resolve(Bytes(1000), Bytes(7)) == Bytes(5));
+    for (const char* wrong : {"", "GiB", "-1", "12GiBs", "12 quatloos", "101%", "0x10", "nan", "inf", "1e9", "1,5GiB", "2000000TiB", "% ", "autos", "12GiB ", "1.2.3"}) {
+        Size to;
+        INFO(wrong);
+        CHECK_FALSE(parse_value(wrong, to));
+    }
+}
+
+TEST_CASE("a wrong value is one line: what, where, what was expected, how to be rid of it") {
+    CHECK(error_of({{"UDNNMEM_BUDGET", "12Gig"}}) ==
+          "UDNNMEM_BUDGET=12Gig: expected a size such as 12GiB, 800MiB, 60% or auto; unset it for the default, auto");
+    CHECK(error_of({{"UDNNMEM_BUDGET", "0"}}).find("more than nothing") != std::string::npos);
+    CHECK(error_of({{"UDNNMEM_BUDGET", "0%"}}).find("more than nothing") != std::string::npos);
+    CHECK(error_of({{"UDNNMEM_HOST_BUDGET", "0"}}) == "(no error)");
+    CHECK(error_of({{"UDNNMEM_POLICY", "udnn"}}) ==
+          "UDNNMEM_POLICY=udnn: expected demand (the one policy of this version); unset it for the default, demand");
+    CHECK(error_of({{"UDNNMEM_VERIFY", "1.5"}}).find("expected a share from 0 to 1") != std::string::npos);
+    CHECK(error_of({{"UDNNMEM_VERIFY", "1%"}}).find("expected a share from 0 to 1") != std::string::npos);
+    CHECK(error_of({{"UDNNMEM_DEBUG", "loud"}}).find("error, warn, info or trace") != std::string::npos);
+    CHECK(error_of({{"UDNNMEM_DISABLE", "maybe"}}).find("1 or 0") != std::string::npos);
+    CHECK(error_of({{"UDNNMEM_ONLY", "python,,train"}}).find("globs") != std::string::npos);
+    CHECK(error_of({{"UDNNMEM_TRACE", "out.%x.zst"}}).find("\"%x\"") != std::string::npos);
+    for (const auto& row : option_rows()) CHECK(error_of({{row.variable, "\x01?,"}}).find('\n') == std::string::npos);
+}
+
+TEST_CASE("values of the other types") {
+    const auto options = parse({{"UDNNMEM_VERIFY", "1"}, {"UDNNMEM_DEBUG", "TRACE"}, {"UDNNMEM_QUIET", "yes"}, {"UDNNMEM_TRACE", "off"},
+                                {"UDNNMEM_ONLY", "python3*,train"}, {"UDNNMEM_DEBUG_FILE", "log.%p"}});
+    REQUIRE(options);
+    CHECK(options->verify == 1);
+    CHECK(options->debug == Level::trace);
+    CHECK(options->quiet);
+    CHECK(options->trace.off());
+    CHECK(options->debug_file.text == "log.%p");
+    CHECK(options->only.match("python3.11"));
+    CHECK(options->only.match("train"));
+    CHECK_FALSE(options->only.match("trainer"));
+}
+
+TEST_CASE("a flag is its variable in lower case, and is checked alike") {
+    for (const auto& row : option_rows()) {
+        std::string flag = "--";
+        for (const char* c = row.variable + std::strlen("UDNNMEM_"); *c; ++c) flag += *c == '_' ? '-' : static_cast<char>(std::tolower(*c));
+        CHECK(flag == row.flag);
+        CHECK(check_option(row, row.flag, row.otherwise));
+        CHECK((row.value[0] == '\0') == (std::string(row.otherwise) == "0"));
+    }
+    const auto wrong = check_option(option_rows()[0], "--budget", "much");
+    REQUIRE_FALSE(wrong);
+    CHECK(wrong.error().message == "--budget much: expected a size such as 12GiB, 800MiB, 60% or auto; leave it out for the default, auto");
+}
+
+TEST_CASE("a variable that is no option is named, with the nearest one") {
+    const char* const environment[] = {"UDNNMEM_BUGDET=1", "UDNNMEM_ZEBRA_CROSSING=1", "UDNNMEM_TEST_FULL=1", "UDNNMEM_BUDGET=1GiB", "HOME=/", nullptr};
+    const auto lines = unknown_options(environment);
+    REQUIRE(lines.size() == 2);
+    CHECK(lines[0] == "UDNNMEM_BUGDET is no option of this version and was ignored; did you mean UDNNMEM_BUDGET?");
+    CHECK(lines[1] == "UDNNMEM_ZEBRA_CROSSING is no option of this version and was ignored");
+}
+
+TEST_CASE("UDNNMEM_ONLY knows this process by its names") {
+    auto options = parse({});
+    CHECK(is_managed_process(*options));
+    options = parse({{"UDNNMEM_ONLY", "unit-opt*"}});
+    CHECK(is_managed_process(*options));
+    options = parse({{"UDNNMEM_ONLY", "python*,train"}});
+    CHECK_FALSE(is_managed_process(*options));
+}
+
+TEST_CASE("patterns: every sequence, and none that is unknown") {
+    ::setenv("UDNNMEM_TEST_RANK", "3", 1);
+    ::unsetenv("UDNNMEM_TEST_NONE");
+    CHECK(expand_pattern("a.%q{UDNNMEM_TEST_RANK}.%%.%q{UDNNMEM_TEST_NONE}b") == "a.3.%.b");
+    CHECK(expand_pattern("%p") == std::to_string(::getpid()));
+    CHECK(expand_pattern("%h").find('%') == std::string::npos);
+    CHECK_FALSE(expand_pattern("%h").empty());
+    for (const char* good : {"", "plain", "%h%p%%", "%q{A}"}) CHECK(check_pattern(good));
+    for (const char* wrong : {"%", "%x", "a%", "%q", "%q{", "%q{}", "%qA}", "% p"}) {
+        INFO(wrong);
+        CHECK_FALSE(check_pattern(wrong));
+        CHECK_FALSE(expand_pattern(wrong).empty());  // as it stands, and no hang
+    }
+}
+
+TEST_CASE("the Markdown table has a line for each option") {
+    const std::string table = options_as_markdown();
+    CHECK(std::count(table.begin(), table.end(), '\n') == static_cast<std::ptrdiff_t>(option_rows().size() + 2));
+    for (const auto& row : option_rows()) CHECK(table.find(std::string("| `") + row.variable + "` |") != std::string::npos);
+}
