@@ -1,0 +1,1 @@
+$(call library,trace,$(wildcard profiler/trace/*.cpp))

@@ -1,0 +1,63 @@
+// Reading JSON Lines strictly: files of text (plain or zstd) as a string, lines as records, and fields
+// of a record by type and range. Traces and plans are read with it, so that every complaint has the
+// same shape: "NAME: line 12: op.reads: names buffer 7, which no earlier line defines".
+//
+// Invariants: a file cut short (a crash, a full disk) is read up to its last whole line, which is no
+// error; unknown keys are nobody's business here. No function of this file throws.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "profiler/trace/error.hpp"
+
+namespace udnnmem::profiler {
+
+// The text of a file, decompressed if it begins with zstd's magic number. A compressed file that ends
+// early gives what could be decompressed. Error: cannot be opened or read, damaged, or above 8 GiB.
+Expected<std::string> read_text(const std::string& path);
+
+// Writes the file whole or not at all (a temporary file beside it, renamed); compressed if the path
+// ends in ".zst". Error: the system's reason.
+Expected<void> write_text(const std::string& path, const std::string& text);
+
+// One line of a JSON Lines file: an object, whose "kind" says what it is.
+class Record {
+public:
+    Record(const std::string& file, std::int64_t line, const nlohmann::json& object) : file_(file), line_(line), object_(object) {}
+
+    const std::string& kind() const { return object_.at("kind").get_ref<const std::string&>(); }
+    bool has(const char* field) const { return object_.contains(field); }
+    const nlohmann::json& json() const { return object_; }
+
+    // Each reads a field into `to`; false and an error() if it is missing (where no default is given), of
+    // another type, or outside the range (`low` and `high` are allowed).
+    bool read_integer(const char* field, std::int64_t low, std::int64_t high, std::int64_t& to);
+    bool read_integer_or(const char* field, std::int64_t low, std::int64_t high, std::int64_t otherwise, std::int64_t& to);
+    bool read_number_or(const char* field, double low, double otherwise, double& to);
+    bool read_text_or(const char* field, std::string_view otherwise, std::string& to);
+    bool read_text(const char* field, std::string& to);
+    bool read_flag_or(const char* field, bool otherwise, bool& to);
+    bool read_integers(const char* field, std::int64_t low, std::int64_t high, std::vector<std::int64_t>& to);
+
+    // Notes an error about a field, in this file's shape; returns false, to be returned on.
+    bool fail(const char* field, const std::string& rule);
+    const Error& error() const { return error_; }
+
+private:
+    const std::string& file_;
+    std::int64_t line_;
+    const nlohmann::json& object_;
+    Error error_;
+};
+
+// Calls `each` for every record of `text` in order until it returns false, then hands back that
+// record's error. Blank lines are passed over. A last line without a line end is read if it is whole.
+// Error: a line that is no JSON object, or whose kind is missing or no text.
+Expected<void> for_each_record(const std::string& file, std::string_view text, const std::function<bool(Record&)>& each);
+
+}  // namespace udnnmem::profiler

@@ -1,0 +1,226 @@
+#include "profiler/trace/trace_io.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "profiler/trace/record.hpp"
+
+namespace udnnmem::profiler {
+namespace {
+
+constexpr std::int64_t most = std::int64_t{1} << 62;   // of any size or time, and of their sums
+constexpr std::int64_t most_ops = 1 << 30;
+constexpr std::int64_t schema = 1;
+
+Phase phase_of(const std::string& name) {
+    if (name == "forward") return Phase::forward;
+    if (name == "backward") return Phase::backward;
+    if (name == "update" || name == "optimizer") return Phase::update;
+    return Phase::unknown;
+}
+
+const char* name_of(Phase phase) {
+    switch (phase) {
+        case Phase::forward: return "forward";
+        case Phase::backward: return "backward";
+        case Phase::update: return "update";
+        case Phase::unknown: break;
+    }
+    return "unknown";
+}
+
+// Collects the records of one file; `sizes_` and `times_` guard every later sum against overflow.
+class Reader {
+public:
+    bool take(Record& record) {
+        const std::string& kind = record.kind();
+        if (!header_seen_ && kind != "header") return record.fail("kind", "the first record must be the header");
+        if (kind == "header") return take_header(record);
+        if (kind == "buffer") return take_buffer(record);
+        if (kind == "op") return take_op(record);
+        return true;
+    }
+
+    bool header_seen() const { return header_seen_; }
+    Trace& trace() { return trace_; }
+
+private:
+    bool take_header(Record& record) {
+        if (header_seen_) return record.fail("kind", "a trace has one header, this is the second");
+        header_seen_ = true;
+        TraceHeader& header = trace_.header;
+        std::int64_t version = 0;
+        if (!record.read_integer("schema", 1, most, version)) return false;
+        if (version != schema) return record.fail("schema", fmt::format("must be {}, is {}: written by a newer version", schema, version));
+        return record.read_text_or("name", "", header.name) && record.read_text_or("origin", "", header.origin) &&
+               record.read_text_or("device", "", header.device) && record.read_integer_or("batch", 0, most, 0, header.batch) &&
+               record.read_integer_or("memory_bytes", 0, most, 0, header.memory.value) &&
+               record.read_integer_or("ideal_ns", 0, most, 0, header.ideal.value);
+    }
+
+    bool take_buffer(Record& record) {
+        TraceBuffer buffer;
+        std::int64_t id = 0, alloc = -1, free = -1;
+        const auto next = static_cast<std::int64_t>(trace_.buffers.size());
+        if (!record.read_integer("id", 0, most_ops, id)) return false;
+        if (id != next) return record.fail("id", fmt::format("buffers come in ascending order from 0: must be {}, is {}", next, id));
+        if (!record.read_integer("bytes", 0, most, buffer.bytes.value) || !record.read_flag_or("persistent", false, buffer.persistent) ||
+            !record.read_text_or("label", "", buffer.label) || !record.read_integer_or("alloc_op", -1, most_ops, -1, alloc) ||
+            !record.read_integer_or("free_op", -1, most_ops, -1, free))
+            return false;
+        sizes_ += buffer.bytes.value;
+        if (sizes_ > most) return record.fail("bytes", "the sizes of all buffers exceed 2^62 bytes");
+        if (alloc >= 0 && free >= 0 && alloc > free) return record.fail("free_op", fmt::format("is {}, before its alloc_op {}", free, alloc));
+        buffer.id = BufferId(static_cast<std::int32_t>(id));
+        if (!buffer.persistent) {
+            buffer.alloc_op = OpIndex(static_cast<std::int32_t>(alloc));
+            buffer.free_op = OpIndex(static_cast<std::int32_t>(free));
+        }
+        trace_.buffers.push_back(std::move(buffer));
+        return true;
+    }
+
+    bool take_access_set(Record& record, const char* field, std::int32_t op, std::vector<BufferId>& to) {
+        if (!record.has(field)) return true;
+        if (!record.read_integers(field, INT64_MIN, INT64_MAX, ids_)) return false;
+        std::sort(ids_.begin(), ids_.end());
+        ids_.erase(std::unique(ids_.begin(), ids_.end()), ids_.end());
+        to.reserve(ids_.size());
+        for (const std::int64_t id : ids_) {
+            if (id < 0 || id >= static_cast<std::int64_t>(trace_.buffers.size()))
+                return record.fail(field, fmt::format("names buffer {}, which no earlier line defines", id));
+            const TraceBuffer& buffer = trace_.buffers[static_cast<std::size_t>(id)];
+            if (buffer.alloc_op.value > op) return record.fail(field, fmt::format("names buffer {} before its alloc_op {}", id, buffer.alloc_op.value));
+            if (buffer.free_op.value >= 0 && buffer.free_op.value < op)
+                return record.fail(field, fmt::format("names buffer {} after its free_op {}", id, buffer.free_op.value));
+            to.push_back(BufferId(static_cast<std::int32_t>(id)));
+        }
+        return true;
+    }
+
+    bool take_op(Record& record) {
+        TraceOp op;
+        std::int64_t index = 0, stream = 0;
+        std::string phase;
+        const auto next = static_cast<std::int64_t>(trace_.ops.size());
+        if (!record.read_integer("index", 0, most_ops, index)) return false;
+        if (index != next) return record.fail("index", fmt::format("ops come in ascending order from 0: must be {}, is {}", next, index));
+        op.index = OpIndex(static_cast<std::int32_t>(index));
+        if (!record.read_text_or("name", "", op.name) || !record.read_text_or("phase", "", phase) ||
+            !record.read_integer_or("stream", INT32_MIN, INT32_MAX, 0, stream) || !record.read_integer("duration_ns", 0, most, op.duration.value) ||
+            !take_access_set(record, "reads", op.index.value, op.reads) || !take_access_set(record, "writes", op.index.value, op.writes) ||
+            !record.read_integer_or("workspace_bytes", 0, most, 0, op.workspace.value) || !record.read_flag_or("replayable", false, op.replayable) ||
+            !record.read_number_or("flops", 0, 0, op.flops))
+            return false;
+        times_ += op.duration.value;
+        if (times_ > most) return record.fail("duration_ns", "the times of all ops exceed 2^62 ns");
+        op.phase = phase_of(phase);
+        op.stream = static_cast<std::int32_t>(stream);
+        trace_.ops.push_back(std::move(op));
+        return true;
+    }
+
+    Trace trace_;
+    bool header_seen_ = false;
+    std::int64_t sizes_ = 0, times_ = 0;
+    std::vector<std::int64_t> ids_;
+};
+
+// A file that ends early names frees, and buffers, that its ops never reach.
+void clip_lives(Trace& trace) {
+    const auto count = static_cast<std::int32_t>(trace.ops.size());
+    for (TraceBuffer& buffer : trace.buffers) {
+        if (buffer.alloc_op.value >= count) buffer.alloc_op = buffer.free_op = OpIndex(-1);
+        if (buffer.free_op.value >= count) buffer.free_op = OpIndex(count - 1);
+    }
+}
+
+// Text as a JSON string.
+std::string quoted(const std::string& text) {
+    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void append_ids(std::string& to, const std::vector<BufferId>& ids) {
+    to += '[';
+    for (std::size_t i = 0; i < ids.size(); ++i) fmt::format_to(std::back_inserter(to), "{}{}", i ? "," : "", ids[i].value);
+    to += ']';
+}
+
+}  // namespace
+
+Expected<Trace> parse_trace(const std::string& name, std::string_view text) {
+    Reader reader;
+    if (auto read = for_each_record(name, text, [&](Record& record) { return reader.take(record); }); !read) return tl::make_unexpected(read.error());
+    if (!reader.header_seen()) return tl::make_unexpected(Error{fmt::format("{}: line 1: header: is missing: not a trace", name)});
+    clip_lives(reader.trace());
+    return std::move(reader.trace());
+}
+
+Expected<Trace> read_trace(const std::string& path) {
+    auto text = read_text(path);
+    if (!text) return tl::make_unexpected(text.error());
+    return parse_trace(path, *text);
+}
+
+Expected<void> validate(const Trace& trace) {
+    const auto wrong = [](std::string what) { return tl::make_unexpected(Error{std::move(what)}); };
+    const auto count = static_cast<std::int32_t>(trace.ops.size());
+    std::int64_t sizes = 0, times = 0;
+    for (std::size_t i = 0; i < trace.buffers.size(); ++i) {
+        const TraceBuffer& buffer = trace.buffers[i];
+        if (buffer.id.value != static_cast<std::int32_t>(i)) return wrong(fmt::format("buffer {}: id: must be its position, is {}", i, buffer.id.value));
+        if (buffer.bytes.value < 0 || buffer.bytes.value > most - sizes) return wrong(fmt::format("buffer {}: bytes: negative, or the sum exceeds 2^62", i));
+        sizes += buffer.bytes.value;
+        if (buffer.alloc_op.value < -1 || buffer.alloc_op.value >= count) return wrong(fmt::format("buffer {}: alloc_op: no such op {}", i, buffer.alloc_op.value));
+        if (buffer.free_op.value < -1 || buffer.free_op.value >= count) return wrong(fmt::format("buffer {}: free_op: no such op {}", i, buffer.free_op.value));
+        if (buffer.free_op.value >= 0 && buffer.alloc_op.value > buffer.free_op.value)
+            return wrong(fmt::format("buffer {}: free_op: is {}, before its alloc_op {}", i, buffer.free_op.value, buffer.alloc_op.value));
+        if (buffer.persistent && (buffer.alloc_op.value >= 0 || buffer.free_op.value >= 0)) return wrong(fmt::format("buffer {}: alloc_op: a persistent buffer has none", i));
+    }
+    for (std::size_t k = 0; k < trace.ops.size(); ++k) {
+        const TraceOp& op = trace.ops[k];
+        if (op.index.value != static_cast<std::int32_t>(k)) return wrong(fmt::format("op {}: index: must be its position, is {}", k, op.index.value));
+        if (op.duration.value < 0 || op.duration.value > most - times) return wrong(fmt::format("op {}: duration_ns: negative, or the sum exceeds 2^62", k));
+        times += op.duration.value;
+        if (op.workspace.value < 0 || op.workspace.value > most) return wrong(fmt::format("op {}: workspace_bytes: negative or above 2^62", k));
+        for (const auto* set : {&op.reads, &op.writes}) {
+            const char* field = set == &op.reads ? "reads" : "writes";
+            for (std::size_t i = 0; i < set->size(); ++i) {
+                const std::int32_t id = (*set)[i].value;
+                if (id < 0 || static_cast<std::size_t>(id) >= trace.buffers.size()) return wrong(fmt::format("op {}: {}: no such buffer {}", k, field, id));
+                if (i && (*set)[i - 1] >= (*set)[i]) return wrong(fmt::format("op {}: {}: not ascending", k, field));
+                const TraceBuffer& buffer = trace.buffers[static_cast<std::size_t>(id)];
+                if (buffer.alloc_op > op.index || (buffer.free_op.value >= 0 && buffer.free_op < op.index))
+                    return wrong(fmt::format("op {}: {}: buffer {} is not allocated then", k, field, id));
+            }
+        }
+    }
+    return {};
+}
+
+std::string format_trace(const Trace& trace) {
+    const TraceHeader& header = trace.header;
+    std::string text = fmt::format("{{\"kind\":\"header\",\"schema\":{},\"name\":{},\"batch\":{},\"origin\":{},\"ideal_ns\":{},\"device\":{},\"memory_bytes\":{}}}\n", schema,
+                                   quoted(header.name), header.batch, quoted(header.origin), header.ideal.value, quoted(header.device), header.memory.value);
+    const auto out = std::back_inserter(text);
+    for (const TraceBuffer& buffer : trace.buffers) {
+        fmt::format_to(out, "{{\"kind\":\"buffer\",\"id\":{},\"bytes\":{},\"persistent\":{},\"label\":{}", buffer.id.value, buffer.bytes.value, buffer.persistent, quoted(buffer.label));
+        if (buffer.alloc_op.value >= 0) fmt::format_to(out, ",\"alloc_op\":{}", buffer.alloc_op.value);
+        if (buffer.free_op.value >= 0) fmt::format_to(out, ",\"free_op\":{}", buffer.free_op.value);
+        text += "}\n";
+    }
+    for (const TraceOp& op : trace.ops) {
+        fmt::format_to(out, "{{\"kind\":\"op\",\"index\":{},\"name\":{},\"phase\":\"{}\",\"stream\":{},\"duration_ns\":{},\"reads\":", op.index.value, quoted(op.name), name_of(op.phase), op.stream,
+                       op.duration.value);
+        append_ids(text, op.reads);
+        text += ",\"writes\":";
+        append_ids(text, op.writes);
+        fmt::format_to(out, ",\"workspace_bytes\":{},\"replayable\":{},\"flops\":{}}}\n", op.workspace.value, op.replayable, op.flops);
+    }
+    return text;
+}
+
+Expected<void> write_trace(const std::string& path, const Trace& trace) { return write_text(path, format_trace(trace)); }
+
+}  // namespace udnnmem::profiler
