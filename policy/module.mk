@@ -1,0 +1,1 @@
+$(call library,policy,$(wildcard policy/*.cpp policy/*/*.cpp))
