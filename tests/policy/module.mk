@@ -1,0 +1,1 @@
+$(call unit_test,trace-io,tests/policy/test_trace_io.cpp,policy trace,-lzstd)
