@@ -1,0 +1,1 @@
+$(call library,log,shim/log/log.cpp)

@@ -1,0 +1,1 @@
+$(call unit_test,log,$(wildcard tests/unit/log/*.cpp),log options)
