@@ -1,0 +1,79 @@
+// What a recorded run says beside its iteration: how it was set up, what was moved, and its figures. The
+// preload writes these records (profiler/trace/writer), reports read them (run_record). Plain C++.
+//
+// Times are nanoseconds of CLOCK_MONOTONIC in the process that wrote them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "profiler/trace/units.hpp"
+
+namespace udnnmem::profiler {
+
+using Count = std::int64_t;
+
+// What happened to one buffer, or to nobody's in particular (id -1). The names are those of the file.
+#define UDNNMEM_EVENT_KINDS(KIND)                                                  \
+    KIND(evict)            /* copied out, frames given back */                     \
+    KIND(evict_clean)      /* frames given back, nothing to copy */                \
+    KIND(fetch)            /* brought in */                                        \
+    KIND(stall)            /* an op waited; the buffer it waited for */            \
+    KIND(served_from_host) /* an op ran with the buffer in host memory */          \
+    KIND(deadline)         /* a launch was held back too long and let go */        \
+    KIND(over_budget)      /* the budget was exceeded for it */
+enum class EventKind : std::uint8_t {
+#define KIND(name) name,
+    UDNNMEM_EVENT_KINDS(KIND)
+#undef KIND
+};
+inline constexpr const char* event_kind_names[] = {
+#define KIND(name) #name,
+    UDNNMEM_EVENT_KINDS(KIND)
+#undef KIND
+};
+
+struct RunEvent {
+    EventKind kind = EventKind::evict;
+    std::int32_t device = 0;
+    BufferId buffer{-1};
+    Bytes bytes;             // moved; for a stall the buffer's size
+    Nanoseconds start, end;
+};
+
+// Who runs, written first.
+struct RunHeader {
+    std::string name;        // the program's
+    std::string version;     // of the library
+    std::string host;
+    std::int64_t pid = 0;
+    std::int64_t started_unix_ns = 0;  // CLOCK_REALTIME
+};
+
+// How one device is managed.
+struct RunConfig {
+    std::int32_t device = 0;
+    std::string device_name;
+    Bytes memory;            // of the device
+    Bytes budget, host_budget;
+    Bytes granule;
+    std::string policy;
+    double verify = 0;       // share of moves whose contents are compared
+};
+
+// Measured link of one device; 0: not measured.
+struct RunLink {
+    std::int32_t device = 0;
+    double in_bytes_per_second = 0, out_bytes_per_second = 0;            // each alone
+    double both_in_bytes_per_second = 0, both_out_bytes_per_second = 0;  // at the same time
+};
+
+// The figures of a run so far, all devices together.
+struct RunSummary {
+#define FIGURE(type, name) type name{};
+#include "profiler/trace/run_record.def"
+#undef FIGURE
+    bool operator==(const RunSummary&) const = default;
+};
+
+}  // namespace udnnmem::profiler

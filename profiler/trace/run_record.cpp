@@ -1,0 +1,206 @@
+#include "profiler/trace/run_record.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "profiler/trace/record.hpp"
+#include "profiler/trace/trace_io.hpp"
+
+namespace udnnmem::profiler {
+namespace {
+
+constexpr std::int64_t most = std::int64_t{1} << 62;
+
+bool read_figure(Record& record, const char* field, Count& to) { return record.read_integer_or(field, 0, most, 0, to); }
+bool read_figure(Record& record, const char* field, Bytes& to) { return record.read_integer_or(field, 0, most, 0, to.value); }
+bool read_figure(Record& record, const char* field, Nanoseconds& to) { return record.read_integer_or(field, 0, most, 0, to.value); }
+
+bool read_device(Record& record, std::int32_t& to) {
+    std::int64_t device = 0;
+    if (!record.read_integer_or("device", 0, 1 << 20, 0, device)) return false;
+    to = static_cast<std::int32_t>(device);
+    return true;
+}
+
+// The entry of `list` for a device, made if there is none; the list ascends by device.
+template <class T>
+T& entry_of(std::vector<T>& list, std::int32_t device) {
+    auto at = std::lower_bound(list.begin(), list.end(), device, [](const T& entry, std::int32_t d) { return entry.device < d; });
+    if (at == list.end() || at->device != device) {
+        at = list.emplace(at);
+        at->device = device;
+    }
+    return *at;
+}
+
+class Reader {
+  public:
+    bool take(Record& record) {
+        const std::string& kind = record.kind();
+        if (!header_seen && kind != "header") return record.fail("kind", "the first record must be the header");
+        if (kind == "header") return take_header(record);
+        if (kind == "config") return take_config(record);
+        if (kind == "link") return take_link(record);
+        if (kind == "event") return take_event(record);
+        if (kind == "summary") return take_summary(record);
+        if (kind == "op" || kind == "buffer") iteration_seen = true;
+        return true;
+    }
+
+    RunRecord finish() {
+        for (auto& [key, moves] : moves_) run.buffers.push_back(moves);
+        std::sort(run.buffers.begin(), run.buffers.end(), [](const BufferMoves& a, const BufferMoves& b) {
+            const Bytes moved_a = a.in + a.out, moved_b = b.in + b.out;
+            if (moved_a != moved_b) return moved_a > moved_b;
+            return std::pair(a.device, a.buffer) < std::pair(b.device, b.buffer);
+        });
+        return std::move(run);
+    }
+
+    RunRecord run;
+    bool header_seen = false;
+    bool iteration_seen = false;
+
+  private:
+    bool take_header(Record& record) {
+        if (header_seen) return record.fail("kind", "a trace has one header, this is the second");
+        header_seen = true;
+        std::int64_t schema = 0;
+        std::string origin;
+        if (!record.read_integer("schema", 1, most, schema)) return false;
+        if (schema != 1) return record.fail("schema", fmt::format("must be 1, is {}: written by a newer version", schema));
+        if (!record.read_text_or("name", "", run.header.name) || !record.read_text_or("origin", "", origin) ||
+            !record.read_text_or("host", "", run.header.host) || !record.read_integer_or("pid", 0, most, 0, run.header.pid) ||
+            !record.read_integer_or("started_unix_ns", 0, most, 0, run.header.started_unix_ns))
+            return false;
+        constexpr std::string_view ours = "udnnmem ";
+        if (origin.compare(0, ours.size(), ours) == 0) run.header.version = origin.substr(ours.size());
+        return true;
+    }
+
+    bool take_config(Record& record) {
+        std::int32_t device = 0;
+        if (!read_device(record, device)) return false;
+        RunConfig& config = entry_of(run.configs, device);
+        return record.read_text_or("device_name", "", config.device_name) && record.read_text_or("policy", "", config.policy) &&
+               record.read_integer_or("memory_bytes", 0, most, 0, config.memory.value) &&
+               record.read_integer_or("budget_bytes", 0, most, 0, config.budget.value) &&
+               record.read_integer_or("host_budget_bytes", 0, INT64_MAX, 0, config.host_budget.value) &&
+               record.read_integer_or("granule_bytes", 0, most, 0, config.granule.value) && record.read_number_or("verify", 0, 0, config.verify);
+    }
+
+    bool take_link(Record& record) {
+        std::int32_t device = 0;
+        if (!read_device(record, device)) return false;
+        RunLink& link = entry_of(run.links, device);
+        return record.read_number_or("in_bytes_per_second", 0, 0, link.in_bytes_per_second) &&
+               record.read_number_or("out_bytes_per_second", 0, 0, link.out_bytes_per_second) &&
+               record.read_number_or("both_in_bytes_per_second", 0, 0, link.both_in_bytes_per_second) &&
+               record.read_number_or("both_out_bytes_per_second", 0, 0, link.both_out_bytes_per_second);
+    }
+
+    bool take_event(Record& record) {
+        std::string name;
+        std::int64_t buffer = 0;
+        RunEvent event;
+        if (!record.read_text("event", name)) return false;
+        const auto kind = std::find(std::begin(event_kind_names), std::end(event_kind_names), name);
+        if (kind == std::end(event_kind_names)) return true;  // a newer version's
+        event.kind = static_cast<EventKind>(kind - std::begin(event_kind_names));
+        if (!read_device(record, event.device) || !record.read_integer_or("buffer", -1, INT32_MAX, -1, buffer) ||
+            !record.read_integer_or("bytes", 0, most, 0, event.bytes.value) || !record.read_integer_or("start_ns", 0, most, 0, event.start.value) ||
+            !record.read_integer_or("end_ns", event.start.value, most, event.start.value, event.end.value))
+            return false;
+        event.buffer = BufferId(static_cast<std::int32_t>(buffer));
+        add(event);
+        return true;
+    }
+
+    void add(const RunEvent& event) {
+        const auto kind = static_cast<std::size_t>(event.kind);
+        ++run.events[kind];
+        if (event.buffer.value < 0) return;
+        BufferMoves& moves = moves_[{event.device, event.buffer.value}];
+        moves.device = event.device;
+        moves.buffer = event.buffer;
+        moves.bytes = std::max(moves.bytes, event.bytes);
+        ++moves.events[kind];
+        // Sums saturate: a file that nobody wrote may hold anything.
+        const auto sum = [](auto a, auto b) { return a.value > most - b.value ? decltype(a)(most) : a + b; };
+        if (event.kind == EventKind::fetch) moves.in = sum(moves.in, event.bytes);
+        if (event.kind == EventKind::evict) moves.out = sum(moves.out, event.bytes);
+        if (event.kind == EventKind::stall) moves.stall = sum(moves.stall, event.end - event.start);
+    }
+
+    bool take_summary(Record& record) {
+        run.has_summary = true;
+#define FIGURE(type, name) \
+    if (!read_figure(record, #name, run.summary.name)) return false;
+#include "profiler/trace/run_record.def"
+#undef FIGURE
+        return record.read_integer_or("events_dropped", 0, most, 0, run.events_dropped) && record.read_flag_or("last", false, run.ended);
+    }
+
+    std::map<std::pair<std::int32_t, std::int32_t>, BufferMoves> moves_;
+};
+
+}  // namespace
+
+Expected<RunRecord> parse_run(const std::string& name, std::string_view text) {
+    Reader reader;
+    if (auto read = for_each_record(name, text, [&](Record& record) { return reader.take(record); }); !read) return tl::make_unexpected(read.error());
+    if (!reader.header_seen) return tl::make_unexpected(Error{fmt::format("{}: line 1: header: is missing: not a trace, or cut short before its first line was whole", name)});
+    RunRecord run = reader.finish();
+    run.path = name;
+    if (reader.iteration_seen) {
+        auto iteration = parse_trace(name, text);
+        if (!iteration) return tl::make_unexpected(iteration.error());
+        run.iteration = std::move(*iteration);
+    }
+    return run;
+}
+
+Expected<RunRecord> read_run(const std::string& path) {
+    const auto text = read_text(path);
+    if (!text) return tl::make_unexpected(text.error());
+    return parse_run(path, *text);
+}
+
+Bytes peak_live(const Trace& iteration) {
+    const std::size_t count = iteration.ops.size();
+    std::vector<std::int32_t> first(iteration.buffers.size(), -1), last(iteration.buffers.size(), -1);
+    for (const TraceOp& op : iteration.ops) {
+        for (const auto* set : {&op.reads, &op.writes}) {
+            for (const BufferId id : *set) {
+                const auto i = static_cast<std::size_t>(id.value);
+                if (first[i] < 0) first[i] = op.index.value;
+                last[i] = op.index.value;
+            }
+        }
+    }
+    Bytes persistent;
+    std::vector<std::int64_t> change(count + 1, 0);
+    for (const TraceBuffer& buffer : iteration.buffers) {
+        const auto i = static_cast<std::size_t>(buffer.id.value);
+        if (buffer.persistent) {
+            persistent += buffer.bytes;
+            continue;
+        }
+        const std::int32_t begin = buffer.alloc_op.value >= 0 ? buffer.alloc_op.value : first[i];
+        const std::int32_t end = buffer.free_op.value >= 0 ? buffer.free_op.value : last[i];
+        if (begin < 0 || end < begin) continue;  // no op names it
+        change[static_cast<std::size_t>(begin)] += buffer.bytes.value;
+        change[static_cast<std::size_t>(end) + 1] -= buffer.bytes.value;
+    }
+    Bytes live = persistent, peak = persistent;
+    for (const TraceOp& op : iteration.ops) {
+        live += Bytes(change[static_cast<std::size_t>(op.index.value)]);
+        peak = std::max(peak, live + op.workspace);
+    }
+    return peak;
+}
+
+}  // namespace udnnmem::profiler

@@ -1,0 +1,51 @@
+// Reading what a run recorded (run.hpp): its set-up, its figures, and its moves summed by buffer and by
+// kind. A trace of an iteration in the same file (or alone) is read with it.
+//
+// A file that was cut short by a crash is read to its last whole line; its last figures are then those
+// of at most a second before.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "profiler/trace/error.hpp"
+#include "profiler/trace/run.hpp"
+#include "profiler/trace/trace.hpp"
+
+namespace udnnmem::profiler {
+
+// One buffer's moves.
+struct BufferMoves {
+    std::int32_t device = 0;
+    BufferId buffer;
+    Bytes bytes;                 // largest move, which is its size
+    std::array<Count, std::size(event_kind_names)> events{};  // by EventKind
+    Bytes in, out;
+    Nanoseconds stall;
+};
+
+struct RunRecord {
+    std::string path;
+    RunHeader header;                 // name from the program; version "" where the file is a bare iteration trace
+    std::vector<RunConfig> configs;   // by device, ascending; the last of each
+    std::vector<RunLink> links;       // likewise
+    RunSummary summary;
+    bool has_summary = false;
+    bool ended = false;               // the program came to its end; false: killed, or still running
+    Count events_dropped = 0;
+    std::array<Count, std::size(event_kind_names)> events{};  // by EventKind, all buffers
+    std::vector<BufferMoves> buffers;  // those that moved, most bytes moved first
+    Trace iteration;                  // no ops: none was recorded
+};
+
+// Error: one line that names file, line, field and rule. Thread-safe.
+Expected<RunRecord> read_run(const std::string& path);
+
+// The same for text in memory; `name` stands for the file in errors.
+Expected<RunRecord> parse_run(const std::string& name, std::string_view text);
+
+// Largest sum over the ops of an iteration of persistent buffers, live transient ones and workspace.
+Bytes peak_live(const Trace& iteration);
+
+}  // namespace udnnmem::profiler

@@ -1,0 +1,1 @@
+$(call library,trace_writer,$(wildcard profiler/trace/writer/*.cpp))

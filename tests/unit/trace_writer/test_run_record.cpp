@@ -1,0 +1,68 @@
+// What read_run() makes of files that nobody, or a newer version, wrote.
+#include <string>
+
+#include "profiler/trace/run_record.hpp"
+#include "tests/catch.hpp"
+
+using namespace udnnmem;
+using namespace udnnmem::profiler;
+
+namespace {
+const std::string header = "{\"kind\":\"header\",\"schema\":1,\"name\":\"x\"}\n";
+
+std::string error_of(const std::string& text) {
+    const auto run = parse_run("f", text);
+    return run ? "(no error)" : run.error().message;
+}
+}  // namespace
+
+TEST_CASE("wrong records are named by line, field and rule") {
+    CHECK(error_of("") == "f: line 1: header: is missing: not a trace, or cut short before its first line was whole");
+    CHECK(error_of("{\"kind\":\"config\"}\n") == "f: line 1: config.kind: the first record must be the header");
+    CHECK(error_of("{\"kind\":\"header\",\"schema\":2}\n") == "f: line 1: header.schema: must be 1, is 2: written by a newer version");
+    CHECK(error_of(header + header) == "f: line 2: header.kind: a trace has one header, this is the second");
+    CHECK(error_of(header + "{\"kind\":\"event\"}\n") == "f: line 2: event.event: is missing");
+    CHECK(error_of(header + "{\"kind\":\"event\",\"event\":\"fetch\",\"bytes\":-1}\n").find("f: line 2: event.bytes: must be between 0") == 0);
+    CHECK(error_of(header + "{\"kind\":\"event\",\"event\":\"fetch\",\"start_ns\":5,\"end_ns\":4}\n").find("f: line 2: event.end_ns: must be between 5") == 0);
+    CHECK(error_of(header + "{\"kind\":\"summary\",\"bytes_in\":\"much\"}\n") == "f: line 2: summary.bytes_in: must be a whole number, is \"much\"");
+    CHECK(error_of(header + "{\"kind\":\"config\",\"device\":-1}\n").find("f: line 2: config.device:") == 0);
+    CHECK(error_of(header + "{\"kind\":\"op\",\"index\":7,\"duration_ns\":1}\n").find("f: line 2: op.index:") == 0);
+}
+
+TEST_CASE("kinds and events of a newer version are passed over") {
+    const auto run = parse_run("f", header + "{\"kind\":\"weather\"}\n{\"kind\":\"event\",\"event\":\"teleport\",\"bytes\":3}\n{\"kind\":\"summary\",\"ops\":4,\"moods\":1}\n");
+    REQUIRE(run);
+    CHECK(run->summary.ops == 4);
+    CHECK(run->buffers.empty());
+}
+
+TEST_CASE("sums of absurd sizes saturate") {
+    std::string text = header;
+    for (int i = 0; i < 4; ++i) text += "{\"kind\":\"event\",\"event\":\"fetch\",\"buffer\":0,\"bytes\":4611686018427387904}\n";
+    const auto run = parse_run("f", text);
+    REQUIRE(run);
+    CHECK(run->buffers[0].in == Bytes(std::int64_t{1} << 62));
+}
+
+TEST_CASE("configs are kept by device, the last of each") {
+    const auto run = parse_run("f", header + "{\"kind\":\"config\",\"device\":1,\"budget_bytes\":5}\n{\"kind\":\"config\",\"device\":0,\"budget_bytes\":6}\n"
+                                             "{\"kind\":\"config\",\"device\":1,\"budget_bytes\":7}\n");
+    REQUIRE(run);
+    REQUIRE(run->configs.size() == 2);
+    CHECK(run->configs[0].budget == Bytes(6));
+    CHECK(run->configs[1].budget == Bytes(7));
+}
+
+TEST_CASE("an iteration is read with the run, and its peak live bytes are the largest sum") {
+    const auto run = parse_run("f", header +
+                                        "{\"kind\":\"buffer\",\"id\":0,\"bytes\":100,\"persistent\":true}\n"
+                                        "{\"kind\":\"buffer\",\"id\":1,\"bytes\":10}\n"
+                                        "{\"kind\":\"buffer\",\"id\":2,\"bytes\":20,\"alloc_op\":0,\"free_op\":1}\n"
+                                        "{\"kind\":\"buffer\",\"id\":3,\"bytes\":1000}\n"
+                                        "{\"kind\":\"op\",\"index\":0,\"duration_ns\":5,\"reads\":[0],\"writes\":[1]}\n"
+                                        "{\"kind\":\"op\",\"index\":1,\"duration_ns\":5,\"reads\":[1],\"writes\":[2],\"workspace_bytes\":3}\n"
+                                        "{\"kind\":\"op\",\"index\":2,\"duration_ns\":5,\"reads\":[0],\"workspace_bytes\":30}\n");
+    REQUIRE(run);
+    CHECK(run->iteration.ops.size() == 3);
+    CHECK(peak_live(run->iteration) == Bytes(133));
+}

@@ -1,0 +1,361 @@
+// The preload's trace file, as the reader finds it: whole, cut at every byte, on a full disk, after a
+// kill, beside a fork, under a file limit, with queues and files too small.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "profiler/trace/record.hpp"
+#include "profiler/trace/run_record.hpp"
+#include "profiler/trace/writer/json_line.hpp"
+#include "profiler/trace/writer/trace_writer.hpp"
+#include "tests/catch.hpp"
+
+using namespace udnnmem;
+using namespace udnnmem::profiler;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Folder {
+    std::string path = fs::temp_directory_path() / "udnnmem-writer-XXXXXX";
+    Folder() { REQUIRE(::mkdtemp(path.data())); }
+    ~Folder() { fs::remove_all(path); }
+    std::string file(const char* name) const { return path + "/" + name; }
+};
+
+RunEvent event(EventKind kind, int buffer, std::int64_t bytes, std::int64_t start = 100, std::int64_t end = 200) {
+    return {kind, 0, BufferId(buffer), Bytes(bytes), Nanoseconds(start), Nanoseconds(end)};
+}
+
+// Warnings, to be read when the writer is closed.
+struct Warnings {
+    std::atomic<int> count{0};
+    std::string last;
+    auto callback() {
+        return [this](const char* message) {
+            last = message;
+            ++count;
+        };
+    }
+};
+
+TraceWriter::Settings settings(const std::string& path, Warnings& warnings) {
+    TraceWriter::Settings s;
+    s.path = path;
+    s.header = {"train", "0.1.0", "node7", 4711, 5};
+    s.warn = warnings.callback();
+    return s;
+}
+
+std::string bytes_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::stringstream data;
+    data << file.rdbuf();
+    return data.str();
+}
+
+// A small run with everything in it.
+void write_run(const std::string& path, int moves = 40) {
+    Warnings warnings;
+    auto s = settings(path, warnings);
+    RunSummary figures;
+    figures.ops = 12;
+    figures.bytes_in = Bytes(3 << 20);
+    figures.wall_ns = Nanoseconds(99);
+    s.figures = [figures] { return figures; };
+    TraceWriter writer(s);
+    writer.config({0, "Software GPU \"zero\"", Bytes(1 << 30), Bytes(350 << 20), Bytes::max(), Bytes(65536), "demand", 0.01});
+    writer.link({0, 15.75e9, 15.5e9, 0, 0});
+    writer.event(event(EventKind::evict, 3, 1 << 20));
+    writer.start();
+    for (int i = 0; i < moves; ++i) writer.event(event(EventKind::fetch, i % 4, 1 << 20, 1000 * i, 1000 * i + 700));
+    writer.event(event(EventKind::stall, 3, 0, 50, 80));
+    writer.event(event(EventKind::served_from_host, -1, 0));
+    writer.close();
+    CHECK(warnings.count == 0);
+}
+
+}  // namespace
+
+TEST_CASE("what is written is read back, plain and compressed") {
+    Folder folder;
+    for (const char* name : {"run.jsonl", "run.jsonl.zst"}) {
+        const std::string path = folder.file(name);
+        write_run(path);
+        const auto run = read_run(path);
+        REQUIRE(run);
+        CHECK((bytes_of(path).substr(0, 4) == "\x28\xb5\x2f\xfd") == (std::string(name) == "run.jsonl.zst"));
+        CHECK(run->header.name == "train");
+        CHECK(run->header.version == "0.1.0");
+        CHECK(run->header.host == "node7");
+        CHECK(run->header.pid == 4711);
+        REQUIRE(run->configs.size() == 1);
+        CHECK(run->configs[0].device_name == "Software GPU \"zero\"");
+        CHECK(run->configs[0].budget == Bytes(350 << 20));
+        CHECK(run->configs[0].host_budget == Bytes::max());
+        CHECK(run->configs[0].granule == Bytes(65536));
+        CHECK(run->configs[0].policy == "demand");
+        CHECK(run->configs[0].verify == 0.01);
+        REQUIRE(run->links.size() == 1);
+        CHECK(run->links[0].in_bytes_per_second == 15.75e9);
+        CHECK(run->ended);
+        CHECK(run->summary.ops == 12);
+        CHECK(run->summary.bytes_in == Bytes(3 << 20));
+        CHECK(run->summary.wall_ns == Nanoseconds(99));
+        CHECK(run->events_dropped == 0);
+        CHECK(run->events[static_cast<int>(EventKind::fetch)] == 40);
+        CHECK(run->events[static_cast<int>(EventKind::evict)] == 1);
+        CHECK(run->events[static_cast<int>(EventKind::served_from_host)] == 1);
+        REQUIRE(run->buffers.size() == 4);
+        CHECK(run->buffers[0].buffer == BufferId(3));  // the most moved
+        CHECK(run->buffers[0].in == Bytes(10 << 20));
+        CHECK(run->buffers[0].out == Bytes(1 << 20));
+        CHECK(run->buffers[0].stall == Nanoseconds(30));
+        CHECK(run->iteration.ops.empty());
+    }
+}
+
+TEST_CASE("a file cut at any byte is read to its last whole line") {
+    Folder folder;
+    for (const char* name : {"run.jsonl", "run.jsonl.zst"}) {
+        const std::string whole_path = folder.file(name), cut_path = folder.file("cut");
+        write_run(whole_path, 12);
+        const std::string whole = bytes_of(whole_path);
+        const auto all = read_text(whole_path);
+        REQUIRE(all);
+        std::size_t shortest = std::string::npos, last_events = 0;
+        for (std::size_t size = 0; size <= whole.size(); ++size) {
+            std::ofstream(cut_path, std::ios::binary).write(whole.data(), static_cast<std::streamsize>(size));
+            const auto text = read_text(cut_path);
+            INFO(name << " cut to " << size << " of " << whole.size() << (text ? "" : ": " + text.error().message));
+            REQUIRE(text);
+            if (size >= 4) REQUIRE(all->compare(0, text->size(), *text) == 0);
+            const auto run = read_run(cut_path);
+            if (!run) {
+                REQUIRE(text->find('\n') == std::string::npos);  // only while the header is not whole
+                REQUIRE(run.error().message.find("header: is missing") != std::string::npos);
+                continue;
+            }
+            if (shortest == std::string::npos) shortest = size;
+            std::size_t events = 0;
+            for (const auto n : run->events) events += static_cast<std::size_t>(n);
+            REQUIRE(events >= last_events);
+            last_events = events;
+            REQUIRE(run->ended == (text->find("\"last\":true}") != std::string::npos));
+        }
+        CHECK(shortest < whole.size() / 2);
+        CHECK(last_events == 15);
+    }
+}
+
+TEST_CASE("nothing is written before the start, and no thread is there") {
+    Folder folder;
+    Warnings warnings;
+    {
+        TraceWriter writer(settings(folder.file("run"), warnings));
+        writer.event(event(EventKind::fetch, 1, 1));
+        writer.config({});
+    }
+    CHECK_FALSE(fs::exists(folder.file("run")));
+}
+
+TEST_CASE("what cannot be written costs one line and the trace") {
+    Folder folder;
+    std::ofstream(folder.file("taken")) << "mine";
+    const std::pair<std::string, const char*> cases[] = {{folder.file("none/run.zst"), "No such file or directory"},
+                                                         {folder.file("taken"), "it exists already"},
+                                                         {folder.path, "it exists already"},
+                                                         {"/dev/full", "No space left on device"}};
+    for (const auto& [path, reason] : cases) {
+        Warnings warnings;
+        TraceWriter writer(settings(path, warnings));
+        writer.start();
+        for (int i = 0; i < 100000; ++i) writer.event(event(EventKind::fetch, i, 1));
+        writer.close();
+        CHECK(warnings.count == 1);
+        CHECK(warnings.last == "cannot write the trace " + path + ": " + reason +
+                                   "; the run goes on without it (UDNNMEM_TRACE names another file, with %p for the process id, or off)");
+    }
+    CHECK(bytes_of(folder.file("taken")) == "mine");
+}
+
+TEST_CASE("a file limit stops the trace, not the process, and what is there is readable") {
+    Folder folder;
+    const std::string path = folder.file("run.jsonl");
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const rlimit limit{20000, 20000};
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+        static Warnings warnings;
+        TraceWriter writer(settings(path, warnings));
+        writer.start();
+        for (int i = 0; i < 5000; ++i) writer.event(event(EventKind::fetch, i, 1));
+        writer.close();
+        ::_exit(warnings.count == 1 && warnings.last.find("File too large") != std::string::npos ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    const auto run = read_run(path);
+    REQUIRE(run);
+    CHECK(run->events[static_cast<int>(EventKind::fetch)] > 50);
+    CHECK(fs::file_size(path) == 20000);
+}
+
+TEST_CASE("a killed process leaves all but its last second") {
+    Folder folder;
+    for (const char* name : {"run.jsonl", "run.jsonl.zst"}) {
+        const std::string path = folder.file(name);
+        const pid_t child = ::fork();
+        if (child == 0) {
+            static Warnings warnings;
+            auto s = settings(path, warnings);
+            s.figures = [] { RunSummary r; r.fetches = 250; return r; };
+            TraceWriter writer(s);
+            writer.start();
+            for (int i = 0; i < 250; ++i) writer.event(event(EventKind::fetch, i, 1));
+            std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+            ::kill(::getpid(), SIGKILL);
+        }
+        ::waitpid(child, nullptr, 0);
+        const auto run = read_run(path);
+        REQUIRE(run);
+        CHECK(run->events[static_cast<int>(EventKind::fetch)] == 250);
+        CHECK(run->summary.fetches == 250);
+        CHECK(run->has_summary);
+        CHECK_FALSE(run->ended);
+    }
+}
+
+TEST_CASE("a forked child adds nothing and does not hang") {
+    Folder folder;
+    const std::string path = folder.file("run.jsonl");
+    Warnings warnings;
+    TraceWriter writer(settings(path, warnings));
+    writer.start();
+    writer.event(event(EventKind::fetch, 1, 1));
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::alarm(5);
+        writer.event(event(EventKind::evict, 2, 1));
+        writer.config({});
+        writer.start();
+        writer.close();
+        ::_exit(0);
+    }
+    int status = 1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+    writer.event(event(EventKind::fetch, 1, 1));
+    writer.close();
+    const auto run = read_run(path);
+    REQUIRE(run);
+    CHECK(run->events[static_cast<int>(EventKind::fetch)] == 2);
+    CHECK(run->events[static_cast<int>(EventKind::evict)] == 0);
+    CHECK(run->configs.empty());
+}
+
+TEST_CASE("a queue or a file that is too small drops events and counts them") {
+    Folder folder;
+    Warnings warnings;
+    auto s = settings(folder.file("small-queue"), warnings);
+    s.queue = 16;
+    s.figures = [] { return RunSummary{}; };
+    {
+        TraceWriter writer(s);
+        for (int i = 0; i < 100; ++i) writer.event(event(EventKind::fetch, i, 1));
+        writer.start();
+    }
+    auto run = read_run(folder.file("small-queue"));
+    REQUIRE(run);
+    CHECK(run->events[static_cast<int>(EventKind::fetch)] == 16);
+    CHECK(run->events_dropped == 84);
+
+    s = settings(folder.file("small-file"), warnings);
+    s.longest = Bytes(4000);
+    s.figures = [] { return RunSummary{}; };
+    constexpr int bursts = 4, burst = 1000;
+    {
+        TraceWriter writer(s);
+        writer.start();
+        for (int b = 0; b < bursts; ++b) {
+            for (int i = 0; i < burst; ++i) writer.event(event(EventKind::fetch, i, 1));
+            std::this_thread::sleep_for(std::chrono::milliseconds(600));
+        }
+    }
+    run = read_run(folder.file("small-file"));
+    REQUIRE(run);
+    CHECK(run->ended);
+    CHECK(run->events[static_cast<int>(EventKind::fetch)] == burst);
+    CHECK(run->events_dropped == (bursts - 1) * burst);
+    CHECK(warnings.count == 0);
+}
+
+TEST_CASE("events of many threads arrive once each") {
+    Folder folder;
+    Warnings warnings;
+    auto s = settings(folder.file("run.jsonl.zst"), warnings);
+    s.figures = [] { return RunSummary{}; };
+    constexpr int each = 20000, threads = 4;
+    {
+        TraceWriter writer(s);
+        std::vector<std::thread> pushers;
+        for (int t = 0; t < threads; ++t) {
+            pushers.emplace_back([&writer, t] {
+                writer.start();
+                for (int i = 0; i < each; ++i) writer.event(event(EventKind::fetch, t, 1));
+            });
+        }
+        for (auto& thread : pushers) thread.join();
+    }
+    const auto run = read_run(s.path);
+    REQUIRE(run);
+    const auto arrived = run->events[static_cast<int>(EventKind::fetch)];
+    CHECK(arrived + run->events_dropped == each * threads);
+    CHECK(arrived >= (1 << 14));
+}
+
+TEST_CASE("close does not wait for ever for a disk that hangs") {
+    Folder folder;
+    Warnings warnings;
+    auto s = settings(folder.file("run"), warnings);
+    s.figures = [] {
+        std::this_thread::sleep_for(std::chrono::seconds(2));
+        return RunSummary{};
+    };
+    s.patience = Nanoseconds(100'000'000);
+    const auto start = std::chrono::steady_clock::now();
+    {
+        TraceWriter writer(s);
+        writer.start();
+    }
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // the folder is removed only after it
+}
+
+TEST_CASE("text of any bytes is valid JSON") {
+    std::string every;
+    for (int c = 0; c < 256; ++c) every += static_cast<char>(c);
+    every += "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \xed\xa0\x80 \xc0\xaf \xf4\x90\x80\x80 \xe2\x82";
+    const std::string line = JsonLine("k").add(every, every).add("n", 1e300 * 1e10).add("f", 0.1).add("i", INT64_MIN).add("t", true).finish();
+    const auto parsed = nlohmann::json::parse(line);
+    CHECK(parsed["n"] == 0);
+    CHECK(parsed["f"] == 0.1);
+    CHECK(parsed["i"] == INT64_MIN);
+    CHECK(parsed["t"] == true);
+    CHECK(line.find('\n') == line.size() - 1);
+    CHECK(line.find("\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80") != std::string::npos);
+}
