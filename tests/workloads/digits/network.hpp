@@ -1,0 +1,60 @@
+// The network: stem (64 -> width), depth - 2 residual blocks x + a relu(norm(x) w + b) with a = 1 / sqrt(depth), head
+// norm(x) w + b over ten classes; softmax cross entropy. Pre-normalised and scaled so, it trains at 200 and at 1,000
+// layers. What the backward pass needs (x, norm(x), relu output, statistics: three batch x width matrices a block)
+// stays on the device until that block's backward pass has used it, each in a buffer of its own, as a framework does.
+#pragma once
+#include "tests/workloads/digits/backend.hpp"
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace digits {
+
+enum class Optimiser { sgd, momentum, adam };
+
+struct Shape {
+  int depth = 200;   // layers with weights, 2 or more
+  int width = 32;    // a multiple of 4
+  int batch = 1024;  // a multiple of 4
+  Optimiser optimiser = Optimiser::adam;
+};
+
+class Network {
+ public:
+  Network(Backend& backend, const Shape& shape, uint64_t seed);
+  ~Network();
+
+  // Places the data set on the device: images of 64 floats, labels.
+  void load(const std::vector<float>& images, const std::vector<int>& labels);
+  // One optimiser step on the images named by `index` (batch of them); the mean loss before the step.
+  float train(const std::vector<int>& index, float rate, int step);
+  // How many of the images named by `index` are classified correctly.
+  int correct(const std::vector<int>& index);
+  // FNV-1a over all bits of all parameters.
+  uint64_t parameter_hash();
+
+ private:
+  struct Layer { int k, n; float *weights, *gradient, *first, *second; };
+  // What a block keeps between its forward and its backward pass.
+  struct Kept { float *x, *normal, *activation, *stats; };
+
+  float* floats(size_t count);
+  Layer make_layer(int k, int n, uint64_t* random);
+  void upload_index(const std::vector<int>& index);
+  float* forward(bool keep);
+  void backward(float* gradient);
+  void gradients(Layer& layer, const float* x, const float* dy);
+  void update(Layer& layer);
+  template <class... A> void run(Kernel kernel, size_t threads, A... arguments);
+  template <class... A> void run_chunked(Kernel kernel, size_t threads, int chunks, A... arguments);
+
+  Backend& backend_;
+  Shape shape_;
+  float scale_;
+  std::vector<Layer> layers_;
+  std::vector<Kept> kept_;
+  float *images_ = nullptr, *hyper_ = nullptr, *loss_ = nullptr, *logits_ = nullptr;
+  int *labels_ = nullptr, *index_ = nullptr, *batch_labels_ = nullptr, *correct_ = nullptr;
+};
+
+}  // namespace digits
