@@ -51,6 +51,7 @@ public:
             }
             make_room(0, &plan);
             const std::vector<char> end = resident_;
+            ++turn_;
             run(0);
             if (resident_ == start || i + 1 == longest) {
                 close(plan, start, end);
@@ -63,14 +64,15 @@ public:
 private:
     std::int64_t size(std::size_t b) const { return trace_.buffers[b].bytes.value; }
 
-    // Sorts what may leave: the smallest key goes first.
+    // Sorts what may leave: the smallest key goes first. Next uses count on over iterations, so that keys of different ones compare.
     std::int64_t key_at(std::size_t b, std::int64_t op) const {
         if (!farthest_) return clock_;
+        const std::int64_t origin = turn_ * static_cast<std::int64_t>(trace_.ops.size());
         const auto uses = live_.uses_of(b);
         const std::size_t next = live_.use_at_or_after(b, static_cast<std::int32_t>(op + 1));
-        if (next < uses.size()) return -static_cast<std::int64_t>(uses[next].op);
-        if (!trace_.buffers[b].persistent || uses.empty()) return -(std::int64_t{1} << 40);
-        return -static_cast<std::int64_t>(uses.front().op) - static_cast<std::int64_t>(trace_.ops.size());
+        if (next < uses.size()) return -(origin + uses[next].op);
+        if (!trace_.buffers[b].persistent || uses.empty()) return -(std::int64_t{1} << 60);
+        return -(origin + uses.front().op + static_cast<std::int64_t>(trace_.ops.size()));
     }
 
     void enter(std::size_t b, std::int64_t op) {
@@ -132,7 +134,7 @@ private:
     Liveness live_;
     std::int64_t memory_;
     bool farthest_;
-    std::int64_t used_ = 0, clock_ = 0;
+    std::int64_t used_ = 0, clock_ = 0, turn_ = 0;
     std::vector<char> resident_;
     std::vector<std::int64_t> key_;
     std::set<std::pair<std::int64_t, std::size_t>> queue_;
