@@ -43,7 +43,7 @@ void Engine::reset(const CompiledPlan& plan) {
     held_head_ = 0;
     now_ = used_ = host_used_ = 0;
     in_bytes_ = out_bytes_ = recompute_ = demand_ = 0;
-    admitted_ = 0;
+    admitted_ = done_ = 0;
     asked_ = false;
     verdict_ = {};
     used_ = trace_.persistent_bytes;
@@ -103,10 +103,10 @@ void Engine::die(std::int32_t b) {
 }
 
 bool Engine::needed_soon(const CompiledPlan& plan, std::int32_t b) const {
-    // The items that come next: with a lookahead the admitted ones, which hold their buffers, and one more.
+    // With a lookahead the items that come next are the admitted ones, which hold their buffers, and one more.
     const auto n = static_cast<std::int64_t>(items_.size());
-    const std::int64_t from = admitted_ - machine_.lookahead;
-    for (std::int64_t i = from; i <= from + machine_.lookahead; ++i) {
+    const std::int64_t to = done_ % n == 0 ? done_ : std::min(done_ + machine_.lookahead, done_ / n * n + n - 1);
+    for (std::int64_t i = done_; i <= to; ++i) {
         const Item& item = items_[static_cast<std::size_t>(i % n)];
         if (item.step < 0) {
             for (const auto& a : trace_.access[item.op])
@@ -369,15 +369,17 @@ Verdict Engine::run(const CompiledPlan& plan, int iterations, std::int64_t give_
         for (std::int64_t i = 0; i < n; ++i) {
             const Item& item = items_[static_cast<std::size_t>(i)];
             const std::int64_t index = iteration * n + i;
+            // What must have its frames when this item starts: the lookahead ends with the iteration.
+            const std::int64_t target = index + std::min(ahead, n - 1 - i);
             bool running = false;
             std::int64_t end = 0;
             if (timeline && item.step < 0) timeline->ready[item.op] = now_ - begin;
             for (;;) {
                 // Ends at this instant have been handled. The next op takes its frames, then the queues.
                 if (!running) {
-                    while (admitted_ < index + ahead && admit(plan, admitted_)) {}
+                    while (admitted_ <= target && admit(plan, admitted_)) {}
                     if (!verdict_.valid()) return verdict_;
-                    if (admitted_ == index + ahead && admit(plan, index + ahead)) {
+                    if (admitted_ > target) {
                         running = true;
                         std::int64_t duration = trace_.duration[item.step < 0 ? item.op : plan.steps[item.step].op];
                         if (machine_.map.value && ahead == 0 && item.step < 0)
@@ -392,7 +394,6 @@ Verdict Engine::run(const CompiledPlan& plan, int iterations, std::int64_t give_
                         end = now_ + duration;
                         if (duration == 0) break;
                     }
-                    if (!verdict_.valid()) return verdict_;
                 }
                 if (start_transfers() && !running) continue;  // a clean eviction may have freed frames
                 std::int64_t next = INT64_MAX;
@@ -401,7 +402,7 @@ Verdict Engine::run(const CompiledPlan& plan, int iterations, std::int64_t give_
                 if (out_.busy && out_.end < next) next = out_.end;
                 if (held_head_ < held_.size() && held_[held_head_].until < next) next = held_[held_head_].until;
                 if (next == INT64_MAX) {
-                    fail(Fault::stuck, items_[static_cast<std::size_t>((index + ahead) % n)].op, -1);
+                    fail(Fault::stuck, items_[static_cast<std::size_t>(admitted_ % n)].op, -1);
                     return verdict_;
                 }
                 now_ = next;
@@ -415,6 +416,7 @@ Verdict Engine::run(const CompiledPlan& plan, int iterations, std::int64_t give_
                 if (running && end == now_) break;
             }
             finish(plan, item);
+            done_ = index + 1;
             if (item.step < 0) {
                 if (timeline) timeline->end[item.op] = now_ - begin;
                 if (!act(plan, item.op)) return verdict_;

@@ -99,7 +99,7 @@ private:
     std::size_t held_head_ = 0;
     std::int64_t now_ = 0, used_ = 0, peak_ = 0, host_used_ = 0, host_peak_ = 0;
     std::int64_t in_bytes_ = 0, out_bytes_ = 0, recompute_ = 0, demand_ = 0;
-    std::int64_t admitted_ = 0;  // items admitted since the start, over all iterations
+    std::int64_t admitted_ = 0, done_ = 0;  // items admitted and ended since the start, over all iterations
     bool asked_ = false;
     Verdict verdict_;
     std::vector<std::int64_t> before_, after_;
