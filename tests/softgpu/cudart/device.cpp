@@ -87,7 +87,6 @@ EXPORT cudaError_t cudaDeviceReset() {
     const int device = current_device();
     CUresult r = DRIVER_AS(PFN_cuDevicePrimaryCtxReset_v11000, cuDevicePrimaryCtxReset, 7000)(device);
     drop_primary(device);
-    forget_context();
     return r;
   });
 }

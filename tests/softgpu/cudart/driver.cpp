@@ -1,6 +1,7 @@
 // Loading the driver and the primary contexts: see driver.hpp.
 #include "tests/softgpu/cudart/driver.hpp"
 #include <dlfcn.h>
+#include <atomic>
 #include <mutex>
 
 namespace cudart {
@@ -37,7 +38,9 @@ struct Primaries {
 Primaries& primaries() { static auto* p = new Primaries; return *p; }
 
 thread_local int thread_device = 0;
-thread_local bool thread_bound = false;
+// A thread has its context if it got it since the last reset of any device.
+std::atomic<int> generation{1};
+thread_local int thread_bound = 0;
 thread_local cudaError_t thread_error = cudaSuccess;
 
 cudaError_t retain(int device, CUcontext* out) {
@@ -73,25 +76,24 @@ cudaError_t use_device(int device) {
   if (cudaError_t e = retain(device, &context)) return e;
   if (CUresult r = DRIVER(cuCtxSetCurrent, 4000)(context)) return to_runtime(r);
   thread_device = device;
-  thread_bound = true;
+  thread_bound = generation.load(std::memory_order_relaxed);
   return cudaSuccess;
 }
 
 cudaError_t ready() {
-  if (thread_bound) return cudaSuccess;
+  if (thread_bound == generation.load(std::memory_order_relaxed)) return cudaSuccess;
   if (cudaError_t e = load_driver()) return e;
   CUcontext context = nullptr;
   if (DRIVER(cuCtxGetCurrent, 4000)(&context) == CUDA_SUCCESS && context) {
     CUdevice device = 0;
     if (DRIVER(cuCtxGetDevice, 2000)(&device) == CUDA_SUCCESS) thread_device = device;
-    thread_bound = true;
+    thread_bound = generation.load(std::memory_order_relaxed);
     return cudaSuccess;
   }
   return use_device(thread_device);
 }
 
 int current_device() { return thread_device; }
-void forget_context() { thread_bound = false; }
 
 CUcontext primary_context(int device) {
   CUcontext context = nullptr;
@@ -102,6 +104,7 @@ void drop_primary(int device) {
   Primaries& p = primaries();
   std::lock_guard lock(p.mutex);
   p.contexts[device] = nullptr;
+  generation.fetch_add(1, std::memory_order_relaxed);
 }
 
 cudaError_t note(cudaError_t e) {

@@ -52,10 +52,8 @@ cudaError_t ready();
 // Makes `device` the thread's device and its primary context current.
 cudaError_t use_device(int device);
 int current_device();
-// The thread forgets its context (after a reset of the device).
-void forget_context();
 CUcontext primary_context(int device);
-// The device's primary context is given up; the next use retains it anew.
+// The device's primary context is gone (reset); every thread retains it anew at its next use.
 void drop_primary(int device);
 
 // Driver and runtime errors have had the same numbers since CUDA 10.1.

@@ -1,0 +1,63 @@
+"""What the end-to-end suites share: where things are, environments, counting, the closing line.
+
+A suite makes one Suite, calls check() for each statement that must hold, and ends with finish(). Programs are put on
+the software GPU by LD_LIBRARY_PATH alone, and under the library by LD_PRELOAD alone.
+"""
+import json, os, pathlib, subprocess, sys, tempfile, time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("UDNNMEM_BUILD", ROOT / "build")).resolve()
+SOFTGPU = BUILD / "softgpu"
+PRELOAD = BUILD / "libudnnmem.so"
+WORKLOADS = BUILD / "workloads"
+FULL = os.environ.get("UDNNMEM_TEST_FULL") == "1"
+
+
+def environment(preload=False, libraries=SOFTGPU, **options):
+    """The caller's environment without anything of ours, on the software GPU, with `options` set."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("UDNNMEM_", "SOFTGPU_")) and k != "LD_PRELOAD"}
+    env["LD_LIBRARY_PATH"] = str(libraries)
+    env["SOFTGPU_CACHE"] = str(BUILD / "softgpu-cache")
+    env["UDNNMEM_TRACE"] = "off"
+    if preload:
+        env["LD_PRELOAD"] = str(PRELOAD)
+    env.update({k: str(v) for k, v in options.items()})
+    return env
+
+
+class Run:
+    """A finished program: status, output, error, seconds, and the software GPU's report (None without one)."""
+
+    def __init__(self, command, env, limit=600, cwd=None):
+        with tempfile.NamedTemporaryFile("r", suffix=".json") as report:
+            env = dict(env, SOFTGPU_REPORT=report.name)
+            start = time.monotonic()
+            try:
+                done = subprocess.run([str(c) for c in command], env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit)
+                self.status, self.output, self.error = done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+            except subprocess.TimeoutExpired as e:
+                self.status, self.output = "timeout", (e.stdout or b"").decode(errors="replace")
+                self.error = (e.stderr or b"").decode(errors="replace") + f"\nstopped after {limit} s"
+            self.seconds = time.monotonic() - start
+            lines = report.read().splitlines()
+        self.report = json.loads(lines[-1]) if lines else None
+
+    def tail(self, lines=6):
+        return "\n".join("    " + l for l in (self.error.splitlines()[-lines:] or self.output.splitlines()[-lines:]))
+
+
+class Suite:
+    def __init__(self):
+        self.passed = self.failed = 0
+
+    def check(self, holds, what, detail=""):
+        if holds:
+            self.passed += 1
+        else:
+            self.failed += 1
+            print(f"FAILED: {what}" + (f"\n{detail}" if detail else ""), flush=True)
+        return holds
+
+    def finish(self):
+        print(f"{self.passed} passed, {self.failed} failed")
+        sys.exit(1 if self.failed or not self.passed else 0)

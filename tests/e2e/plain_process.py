@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""A process that never uses CUDA is left alone: same exit code and output, no file written, less than 1 ms more.
+
+The time is the median over many runs with and without the library, taken in turns, so that the machine's other load
+meets both alike.
+"""
+import os, pathlib, shutil, statistics, subprocess, sys, tempfile, time
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.e2e.harness import FULL, PRELOAD, Suite, environment
+
+COMMANDS = [["/bin/true"], ["/bin/false"], ["/bin/sh", "-c", "echo out; echo err >&2; exit 7"], [sys.executable, "-c", "pass"],
+            [sys.executable, "-c", "import sys; print('x'); sys.exit(5)"]] + ([["git", "--version"]] if shutil.which("git") else [])
+TIMED = [["/bin/true"], [sys.executable, "-S", "-c", "pass"]]
+ROUNDS = 400 if FULL else 120
+
+
+def seconds(command, env):
+    start = time.perf_counter()
+    pid = os.posix_spawn(command[0], command, env)
+    os.waitpid(pid, 0)
+    return time.perf_counter() - start
+
+
+def main():
+    suite = Suite()
+    plain = environment()
+    del plain["LD_LIBRARY_PATH"], plain["UDNNMEM_TRACE"]
+    loaded = dict(plain, LD_PRELOAD=str(PRELOAD))
+    with tempfile.TemporaryDirectory() as folder:
+        for command in COMMANDS:
+            results = []
+            for env in (plain, loaded):
+                done = subprocess.run(command, env=dict(env, HOME=folder, XDG_CACHE_HOME=folder), cwd=folder, stdin=subprocess.DEVNULL, capture_output=True)
+                results.append((done.returncode, done.stdout, done.stderr))
+            suite.check(results[0] == results[1], f"{' '.join(command)}: the same with and without the library", f"    {results[0]}\n    {results[1]}")
+            left = os.listdir(folder)
+            suite.check(not left, f"{' '.join(command)}: no file written", f"    {left}")
+    for command in TIMED:
+        times = ([], [])
+        for _ in range(ROUNDS):
+            for which, env in enumerate((plain, loaded)):
+                times[which].append(seconds(command, env))
+        without, with_library = (statistics.median(t) * 1000 for t in times)
+        print(f"{' '.join(command)}: {without:.2f} ms, with the library {with_library:.2f} ms")
+        suite.check(with_library - without < 1.0, f"{' '.join(command)}: less than 1 ms added", f"    {with_library - without:.2f} ms added")
+    suite.finish()
+
+
+if __name__ == "__main__":
+    main()

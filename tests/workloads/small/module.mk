@@ -1,0 +1,29 @@
+# Small programs: on the driver API (vadd, bigop), and a check of our own runtime (runtime_calls).
+SMALL := tests/workloads/small
+SMALL_OBJ := $(B)/obj/$(SMALL)
+FLAGS_tests_workloads_small_ = -DSMALL_PTX='"$(SMALL_OBJ)/kernels.ptx"'
+$(SMALL_OBJ)/ptx.cpp.o: $(SMALL_OBJ)/kernels.ptx
+
+ifneq ($(wildcard tests/softgpu/driver/module.mk),)
+$(call program,workloads/vadd,$(SMALL)/vadd.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
+$(call program,workloads/bigop,$(SMALL)/bigop.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
+$(B)/workloads/vadd $(B)/workloads/bigop: | $(B)/softgpu/libcuda.so
+DEFAULT += $(B)/workloads/vadd $(B)/workloads/bigop
+endif
+
+# $(call runtime_calls,NAME,NVCC FLAGS,LIBRARIES,NEEDS)
+define runtime_calls_rule
+$(SMALL_OBJ)/runtime_calls-$(1).o: $(SMALL)/runtime_calls.cu
+	@mkdir -p $$(@D)
+	@echo "  nvcc  $$< ($(1))"
+	@$$(NVCC) $$(NVCC_FLAGS) $$(PTX_ARCH) $(2) -c -o $$@ $$<
+$(B)/workloads/runtime-calls-$(1): $(SMALL_OBJ)/runtime_calls-$(1).o $(4)
+	@mkdir -p $$(@D)
+	@echo "  link  $$@"
+	@$$(LINK) -o $$@ $$< $(3) -ldl
+DEFAULT += $(B)/workloads/runtime-calls-$(1)
+endef
+runtime_calls = $(eval $(call runtime_calls_rule,$(1),$(2),$(3),$(4)))
+$(call runtime_calls,shared,,-L$(B)/softgpu -lcudart,$(B)/softgpu/libcudart.so)
+$(call runtime_calls,ptds,--default-stream per-thread,-L$(B)/softgpu -lcudart,$(B)/softgpu/libcudart.so)
+$(call runtime_calls,static,,$(B)/softgpu/libcudart_static.a,$(B)/softgpu/libcudart_static.a)
