@@ -17,11 +17,25 @@ const char* driver_error() noexcept;
 // null if this driver lacks it. Constant time is not promised: keep the answer.
 void* real_symbol(const char* symbol) noexcept;
 
-// Typed: REAL(cuMemMap)(...). The signature is the header's for that symbol.
-#define UDNNMEM_REAL(symbol) (reinterpret_cast<decltype(&::symbol)>(::udnnmem::interpose::real_symbol(#symbol)))
+// Typed: UDNNMEM_REAL(cuMemMap)(...). The signature is the header's for that symbol. The header's renaming macros
+// apply as they do to a call: UDNNMEM_REAL(cuMemAlloc) is cuMemAlloc_v2.
+#define UDNNMEM_SYMBOL_NAME(symbol) #symbol
+#define UDNNMEM_REAL(symbol) (reinterpret_cast<decltype(&::symbol)>(::udnnmem::interpose::real_symbol(UDNNMEM_SYMBOL_NAME(symbol))))
 
 // The layout of a kernel's parameters, cached by handle. Handles both CUfunction and a CUkernel cast to it.
 struct KernelLayout;
 const KernelLayout* kernel_layout(CUfunction) noexcept;
+
+// Look-ups are left alone from now on, for good: what the program asks for it gets from the driver. What was handed
+// out before stays (and passes through without a table). For the kill switch.
+void close_doors() noexcept;
+
+// Objects loaded from now on no longer see the exported cu* names (they bind to the driver's, or to their own data of
+// that name); look-ups by dlsym and cuGetProcAddress work on. False if the pages could not be changed.
+bool hide_exports() noexcept;
+
+// One line for each look-up (`door: dlsym cuMemAlloc_v2 -> hook`), without line end; null: none. `sink` is called
+// from any thread, perhaps before main, and must not look up symbols itself.
+void trace_lookups(void (*sink)(const char* line) noexcept) noexcept;
 
 }  // namespace udnnmem::interpose

@@ -133,7 +133,7 @@ struct Handlers {
 
     // Ordering: after the program's call has succeeded, unless said otherwise.
     void (*synchronised)(SyncScope, CUstream, CUevent) noexcept;   // waited for, or queried and found complete
-    void (*event_recorded)(CUevent, CUstream) noexcept;
+    void (*event_recorded)(CUevent, CUstream) noexcept;            // stream null: by a whole context (cuCtxRecordEvent)
     void (*event_waited)(CUstream, CUevent) noexcept;              // cuStreamWaitEvent
     void (*stream_created)(CUstream) noexcept;
     void (*stream_destroying)(CUstream) noexcept;                  // before the real call
@@ -159,6 +159,9 @@ struct Handlers {
 
     // The doors themselves.
     void (*unknown_version)(const char* name, int version) noexcept;  // a managed name answered with a pointer that we do not know
+
+    // May be null. Before the real call; from then on the handle may name another event, which was never recorded.
+    void (*event_destroying)(CUevent) noexcept = nullptr;
 };
 
 // Installs the table (null: everything passes through). Thread-safe; calls in flight end with the old one.

@@ -1,0 +1,165 @@
+// The doors by which a program reaches the driver without linking it: dlsym and cuGetProcAddress. (Linked calls come
+// to the exported hooks by themselves; dlopen is in loading.cpp.)
+//
+// Invariants
+//   - dlsym is everybody's: names other than cu[A-Z]... cost three compares and a jump, and the real function is
+//     reached by a jump from the caller's own frame, so that RTLD_NEXT means the caller and not us.
+//   - The driver answers first. Its pointer, with the name, says which hook takes its place: version, ABI and stream
+//     flavour are right by construction. Names that are not in the table, or pass, are never touched.
+#include "interpose/internal.hpp"
+
+#include <dlfcn.h>
+
+#include <cstring>
+
+namespace udnnmem::interpose {
+namespace {
+
+bool drivers_kind_of_name(const char* name) noexcept {
+    return name != nullptr && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+void* hook_of(Symbol symbol) noexcept {
+    return symbol == Symbol::none ? nullptr : hooks[static_cast<std::size_t>(symbol)];
+}
+
+// What dlsym(handle, name) answers for a name that we hook.
+void* look_up(Symbol symbol, void* handle, const char* name) noexcept {
+    void* const hook = hook_of(symbol);
+    void* p = real_dlsym(handle, name);
+    if (p == hook) {
+        // Our own export, by RTLD_DEFAULT or the main program's handle: what would be there without us?
+        p = real_dlsym(RTLD_NEXT, name);
+        if (p == nullptr && driver_is_loaded()) p = slots[static_cast<std::size_t>(symbol)].load(std::memory_order_relaxed);
+    }
+    const bool hooked = p != nullptr && is_drivers(symbol, p);
+    trace_lookup("dlsym", name, 0, 0, hooked);
+    return hooked ? hook : p;
+}
+
+void* replacement(const char* name, void* pointer, int version, cuuint64_t flags, bool& hooked) noexcept {
+    const Flavour flavour = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ? Flavour::per_thread : Flavour::legacy;
+    Symbol symbol = find_pointer(name, pointer, version, flavour);
+    if (symbol == Symbol::none) {
+        // Not among the driver's exports. Up to the table's own version the name and the version say what it is.
+        const Symbol asked = find_version(name, version, flavour);
+        if (hook_of(asked) == nullptr) return pointer;
+        if (hook_of(asked) == pointer) {  // a driver that binds its own names by the loader's rules
+            hooked = true;
+            return pointer;
+        }
+        if (version > CUDA_VERSION) {
+            Guard up;
+            if (up) up->unknown_version(name, version);
+            return pointer;
+        }
+        void* absent = nullptr;
+        slots[static_cast<std::size_t>(asked)].compare_exchange_strong(absent, pointer);
+        symbol = asked;
+    }
+    void* const hook = hook_of(symbol);
+    hooked = hook != nullptr;
+    return hooked ? hook : pointer;
+}
+
+CUresult answered(CUresult result, const char* name, void** pointer, int version, cuuint64_t flags) noexcept {
+    if (result != CUDA_SUCCESS || name == nullptr || pointer == nullptr || *pointer == nullptr) return result;
+    bool hooked = false;
+    if (drivers_kind_of_name(name) && !doors_closed.load(std::memory_order_relaxed))
+        *pointer = replacement(name, *pointer, version, flags, hooked);
+    trace_lookup("cuGetProcAddress", name, version, static_cast<long>(flags), hooked);
+    return result;
+}
+
+}  // namespace
+
+HOOK(cuGetProcAddress, (const char* name, void** pointer, int version, cuuint64_t flags)) {
+    return answered(REAL(cuGetProcAddress)(name, pointer, version, flags), name, pointer, version, flags);
+}
+
+HOOK(cuGetProcAddress_v2, (const char* name, void** pointer, int version, cuuint64_t flags,
+                           CUdriverProcAddressQueryResult* status)) {
+    return answered(REAL(cuGetProcAddress_v2)(name, pointer, version, flags, status), name, pointer, version, flags);
+}
+
+// Two registers: what to return, or where to jump.
+struct Decision {
+    void* address;
+    std::uintptr_t answered;
+};
+
+extern "C" __attribute__((visibility("hidden"), used)) Decision udnnmem_door_dlsym(void* handle, const char* name) noexcept {
+    void* const p = real_dlsym_address();
+    if (!drivers_kind_of_name(name) || doors_closed.load(std::memory_order_relaxed)) return {p, 0};
+    const Symbol symbol = find_symbol(name);
+    if (hook_of(symbol) == nullptr || handle == RTLD_NEXT) {
+        trace_lookup("dlsym", name, 0, 0, false);
+        return {p, 0};
+    }
+    return {look_up(symbol, handle, name), 1};
+}
+
+}  // namespace udnnmem::interpose
+
+// dlsym itself. Unversioned on purpose: it satisfies requests for any of glibc's versions.
+#if defined(__x86_64__)
+asm(R"(
+    .text
+    .p2align 4
+    .globl dlsym
+    .type dlsym, @function
+dlsym:
+    .cfi_startproc
+    endbr64
+    pushq %rdi
+    .cfi_adjust_cfa_offset 8
+    pushq %rsi
+    .cfi_adjust_cfa_offset 8
+    subq $8, %rsp
+    .cfi_adjust_cfa_offset 8
+    call udnnmem_door_dlsym
+    addq $8, %rsp
+    .cfi_adjust_cfa_offset -8
+    popq %rsi
+    .cfi_adjust_cfa_offset -8
+    popq %rdi
+    .cfi_adjust_cfa_offset -8
+    testq %rdx, %rdx
+    jz 1f
+    ret
+1:  jmp *%rax
+    .cfi_endproc
+    .size dlsym, .-dlsym
+)");
+#elif defined(__aarch64__)
+asm(R"(
+    .text
+    .p2align 4
+    .globl dlsym
+    .type dlsym, %function
+dlsym:
+    .cfi_startproc
+    hint #34
+    stp x29, x30, [sp, #-32]!
+    .cfi_def_cfa_offset 32
+    .cfi_offset 29, -32
+    .cfi_offset 30, -24
+    stp x0, x1, [sp, #16]
+    bl udnnmem_door_dlsym
+    mov x16, x0
+    mov x17, x1
+    ldp x0, x1, [sp, #16]
+    ldp x29, x30, [sp], #32
+    .cfi_restore 30
+    .cfi_restore 29
+    .cfi_def_cfa_offset 0
+    cbz x17, 1f
+    mov x0, x16
+    ret
+1:  br x16
+    .cfi_endproc
+    .size dlsym, .-dlsym
+)");
+#else
+#error "no dlsym door for this architecture: its last call must be a jump"
+#endif

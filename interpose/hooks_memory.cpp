@@ -1,0 +1,204 @@
+// Allocation, free, questions about memory, pools, and the calls by which an address escapes to where its accesses
+// cannot be followed.
+//
+// Allocations from pools that are shared with other processes, imported, or not device memory stay the driver's own:
+// the program may hand such a pool on, and what lies in it must be what the driver put there.
+#include "interpose/internal.hpp"
+
+#include "interpose/foreign_pools.hpp"
+
+namespace udnnmem::interpose {
+namespace {
+
+CUresult allocate_ordered(Guard& up, const char* entry_point, CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool,
+                          CUstream stream, Submit real) noexcept {
+    if (pool != nullptr ? foreign_pools.contains(pool) : foreign_pools.current_is_foreign()) return real();
+    Allocation a;
+    a.kind = AllocationKind::stream_ordered;
+    a.entry_point = entry_point;
+    a.bytes = bytes;
+    a.stream = stream;
+    a.pool = pool;
+    a.address = address;
+    return up->allocate(a, real);
+}
+
+// The real call is made only if nobody objects.
+CUresult escape(Guard& up, CUdeviceptr address, Escape kind, const char* entry_point, Submit real) noexcept {
+    const CUresult result = up->escaping(address, kind, entry_point);
+    return result == CUDA_SUCCESS ? real() : result;
+}
+
+}  // namespace
+
+#define ENTER(symbol, ARGS)                            \
+    auto real = [&] { return REAL(symbol) ARGS; };     \
+    Guard up;                                          \
+    if (!up) return real()
+
+// ---- allocation and free ----
+HOOK(cuMemAlloc_v2, (CUdeviceptr* address, size_t bytes)) {
+    ENTER(cuMemAlloc_v2, (address, bytes));
+    Allocation a;
+    a.entry_point = "cuMemAlloc_v2";
+    a.bytes = bytes;
+    a.address = address;
+    return up->allocate(a, real);
+}
+
+HOOK(cuMemAllocPitch_v2, (CUdeviceptr* address, size_t* pitch, size_t width, size_t height, unsigned element)) {
+    ENTER(cuMemAllocPitch_v2, (address, pitch, width, height, element));
+    Allocation a;
+    a.kind = AllocationKind::pitched;
+    a.entry_point = "cuMemAllocPitch_v2";
+    a.width = width;
+    a.height = height;
+    a.element = element;
+    a.address = address;
+    a.pitch = pitch;
+    return up->allocate(a, real);
+}
+
+#define ALLOCATE_ORDERED(symbol, POOL, STREAM, PARAMS, ARGS)                                       \
+    HOOK(symbol, PARAMS) {                                                                         \
+        ENTER(symbol, ARGS);                                                                       \
+        return allocate_ordered(up, #symbol, address, bytes, POOL, STREAM, real);                  \
+    }
+ALLOCATE_ORDERED(cuMemAllocAsync, nullptr, legacy(stream), (CUdeviceptr* address, size_t bytes, CUstream stream),
+                 (address, bytes, stream))
+ALLOCATE_ORDERED(cuMemAllocAsync_ptsz, nullptr, per_thread(stream), (CUdeviceptr* address, size_t bytes, CUstream stream),
+                 (address, bytes, stream))
+ALLOCATE_ORDERED(cuMemAllocFromPoolAsync, pool, legacy(stream),
+                 (CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream), (address, bytes, pool, stream))
+ALLOCATE_ORDERED(cuMemAllocFromPoolAsync_ptsz, pool, per_thread(stream),
+                 (CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream), (address, bytes, pool, stream))
+
+HOOK(cuMemFree_v2, (CUdeviceptr address)) {
+    ENTER(cuMemFree_v2, (address));
+    return up->free(address, "cuMemFree_v2", real);
+}
+HOOK(cuMemFreeAsync, (CUdeviceptr address, CUstream stream)) {
+    ENTER(cuMemFreeAsync, (address, stream));
+    return up->free_async(address, legacy(stream), "cuMemFreeAsync", real);
+}
+HOOK(cuMemFreeAsync_ptsz, (CUdeviceptr address, CUstream stream)) {
+    ENTER(cuMemFreeAsync_ptsz, (address, stream));
+    return up->free_async(address, per_thread(stream), "cuMemFreeAsync_ptsz", real);
+}
+
+// ---- questions ----
+HOOK(cuMemGetInfo_v2, (size_t* free, size_t* total)) {
+    ENTER(cuMemGetInfo_v2, (free, total));
+    return up->memory_info(free, total, real);
+}
+HOOK(cuDeviceTotalMem_v2, (size_t* bytes, CUdevice device)) {
+    ENTER(cuDeviceTotalMem_v2, (bytes, device));
+    return up->total_memory(bytes, device, real);
+}
+HOOK(cuMemGetAddressRange_v2, (CUdeviceptr* base, size_t* bytes, CUdeviceptr address)) {
+    ENTER(cuMemGetAddressRange_v2, (base, bytes, address));
+    return up->address_range(base, bytes, address, real);
+}
+HOOK(cuPointerGetAttribute, (void* data, CUpointer_attribute attribute, CUdeviceptr address)) {
+    ENTER(cuPointerGetAttribute, (data, attribute, address));
+    return up->pointer_attribute(data, attribute, address, real);
+}
+HOOK(cuPointerGetAttributes, (unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr address)) {
+    ENTER(cuPointerGetAttributes, (count, attributes, data, address));
+    return up->pointer_attributes(count, attributes, data, address, real);
+}
+
+// ---- pools ----
+HOOK(cuMemPoolGetAttribute, (CUmemoryPool pool, CUmemPool_attribute attribute, void* value)) {
+    ENTER(cuMemPoolGetAttribute, (pool, attribute, value));
+    return up->pool_attribute(pool, attribute, value, false, real);
+}
+HOOK(cuMemPoolSetAttribute, (CUmemoryPool pool, CUmemPool_attribute attribute, void* value)) {
+    ENTER(cuMemPoolSetAttribute, (pool, attribute, value));
+    return up->pool_attribute(pool, attribute, value, true, real);
+}
+HOOK(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep)) {
+    ENTER(cuMemPoolTrimTo, (pool, keep));
+    return up->pool_trim(pool, keep, real);
+}
+ALWAYS_OBSERVE(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps* props), (pool, props),
+        if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE || props->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) foreign_pools.add(*pool))
+ALWAYS_OBSERVE(cuMemPoolImportFromShareableHandle,
+        (CUmemoryPool * pool, void* handle, CUmemAllocationHandleType type, unsigned long long flags),
+        (pool, handle, type, flags), foreign_pools.add(*pool))
+ALWAYS_OBSERVE(cuMemPoolDestroy, (CUmemoryPool pool), (pool), foreign_pools.remove(pool))
+ALWAYS_OBSERVE(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool pool), (device, pool), foreign_pools.made_current(pool))
+ALWAYS_OBSERVE(cuMemSetMemPool, (CUmemLocation * location, CUmemAllocationType type, CUmemoryPool pool), (location, type, pool),
+        foreign_pools.made_current(pool))
+
+// ---- escapes ----
+#define ESCAPES(symbol, PARAMS, ARGS, ADDRESS, KIND)                                               \
+    HOOK(symbol, PARAMS) {                                                                         \
+        ENTER(symbol, ARGS);                                                                       \
+        return escape(up, ADDRESS, Escape::KIND, #symbol, real);                                   \
+    }
+ESCAPES(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * handle, void* address), (handle, address),
+        address_of(address), allocation_handle)
+ESCAPES(cuMemGetHandleForAddressRange,
+        (void* handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type, unsigned long long flags),
+        (handle, address, bytes, type, flags), address, shareable_handle)
+ESCAPES(cuMemPoolExportPointer, (CUmemPoolPtrExportData * data, CUdeviceptr address), (data, address), address,
+        shareable_handle)
+ESCAPES(cuMulticastBindAddr,
+        (CUmemGenericAllocationHandle multicast, size_t offset, CUdeviceptr address, size_t bytes, unsigned long long flags),
+        (multicast, offset, address, bytes, flags), address, multicast)
+// What registers memory with a network card or another driver asks for this attribute first.
+ESCAPES(cuPointerSetAttribute, (const void* value, CUpointer_attribute attribute, CUdeviceptr address),
+        (value, attribute, address), address, external)
+ESCAPES(cuTexRefSetAddress_v2, (size_t * offset, CUtexref texture, CUdeviceptr address, size_t bytes),
+        (offset, texture, address, bytes), address, texture)
+ESCAPES(cuTexRefSetAddress2D_v2,
+        (CUtexref texture, const CUDA_ARRAY_DESCRIPTOR* description, CUdeviceptr address, size_t pitch),
+        (texture, description, address, pitch), address, texture)
+ESCAPES(cuTexRefSetAddress2D_v3,
+        (CUtexref texture, const CUDA_ARRAY_DESCRIPTOR* description, CUdeviceptr address, size_t pitch),
+        (texture, description, address, pitch), address, texture)
+
+HOOK(cuTexObjectCreate, (CUtexObject * texture, const CUDA_RESOURCE_DESC* resource, const CUDA_TEXTURE_DESC* description,
+                         const CUDA_RESOURCE_VIEW_DESC* view)) {
+    ENTER(cuTexObjectCreate, (texture, resource, description, view));
+    if (resource == nullptr) return real();
+    if (resource->resType == CU_RESOURCE_TYPE_LINEAR)
+        return escape(up, resource->res.linear.devPtr, Escape::texture, "cuTexObjectCreate", real);
+    if (resource->resType == CU_RESOURCE_TYPE_PITCH2D)
+        return escape(up, resource->res.pitch2D.devPtr, Escape::texture, "cuTexObjectCreate", real);
+    return real();
+}
+
+HOOK(cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr address)) {
+    ENTER(cuIpcGetMemHandle, (handle, address));
+    return up->ipc_get(handle, address, real);
+}
+
+OBSERVE(cuTensorMapEncodeTiled,
+        (CUtensorMap * map, CUtensorMapDataType type, cuuint32_t rank, void* address, const cuuint64_t* dims,
+         const cuuint64_t* strides, const cuuint32_t* box, const cuuint32_t* element_strides, CUtensorMapInterleave interleave,
+         CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill),
+        (map, type, rank, address, dims, strides, box, element_strides, interleave, swizzle, promotion, fill),
+        up->tensor_map(map, address_of(address)))
+OBSERVE(cuTensorMapEncodeIm2col,
+        (CUtensorMap * map, CUtensorMapDataType type, cuuint32_t rank, void* address, const cuuint64_t* dims,
+         const cuuint64_t* strides, const int* lower, const int* upper, cuuint32_t channels, cuuint32_t pixels,
+         const cuuint32_t* element_strides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+         CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill),
+        (map, type, rank, address, dims, strides, lower, upper, channels, pixels, element_strides, interleave, swizzle,
+         promotion, fill),
+        up->tensor_map(map, address_of(address)))
+OBSERVE(cuTensorMapEncodeIm2colWide,
+        (CUtensorMap * map, CUtensorMapDataType type, cuuint32_t rank, void* address, const cuuint64_t* dims,
+         const cuuint64_t* strides, int lower, int upper, cuuint32_t channels, cuuint32_t pixels,
+         const cuuint32_t* element_strides, CUtensorMapInterleave interleave, CUtensorMapIm2ColWideMode mode,
+         CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill),
+        (map, type, rank, address, dims, strides, lower, upper, channels, pixels, element_strides, interleave, mode, swizzle,
+         promotion, fill),
+        up->tensor_map(map, address_of(address)))
+OBSERVE(cuTensorMapReplaceAddress, (CUtensorMap * map, void* address), (map, address),
+        up->tensor_map(map, address_of(address)))
+
+}  // namespace udnnmem::interpose

@@ -1,0 +1,57 @@
+// Modules, libraries and the kernels born from them: what the layouts of parameters are found by. On drivers that
+// can be asked for layouts the images themselves are not looked at. Kept also while no handlers are installed.
+#include "interpose/internal.hpp"
+
+#include <algorithm>
+
+#include "interpose/image_layouts.hpp"
+#include "interpose/kernel_layouts.hpp"
+
+namespace udnnmem::interpose {
+
+static bool images_are_needed() noexcept { return !driver_has(Symbol::cuFuncGetParamInfo); }
+
+// ---- loading ----
+ALWAYS_OBSERVE(cuModuleLoad, (CUmodule * module, const char* file), (module, file),
+        if (images_are_needed()) remember_image_file(*module, file))
+ALWAYS_OBSERVE(cuModuleLoadData, (CUmodule * module, const void* image), (module, image),
+        if (images_are_needed()) remember_image(*module, image))
+ALWAYS_OBSERVE(cuModuleLoadDataEx, (CUmodule * module, const void* image, unsigned count, CUjit_option* options, void** values),
+        (module, image, count, options, values), if (images_are_needed()) remember_image(*module, image))
+ALWAYS_OBSERVE(cuModuleLoadFatBinary, (CUmodule * module, const void* image), (module, image),
+        if (images_are_needed()) remember_image(*module, image))
+ALWAYS_OBSERVE(cuLibraryLoadData,
+        (CUlibrary * library, const void* image, CUjit_option* jit, void** jit_values, unsigned jit_count,
+         CUlibraryOption* options, void** values, unsigned count),
+        (library, image, jit, jit_values, jit_count, options, values, count),
+        if (images_are_needed()) remember_image(*library, image))
+ALWAYS_OBSERVE(cuLibraryLoadFromFile,
+        (CUlibrary * library, const char* file, CUjit_option* jit, void** jit_values, unsigned jit_count,
+         CUlibraryOption* options, void** values, unsigned count),
+        (library, file, jit, jit_values, jit_count, options, values, count),
+        if (images_are_needed()) remember_image_file(*library, file))
+ALWAYS_OBSERVE(cuModuleUnload, (CUmodule module), (module), forget_image(module); modules_unloaded())
+ALWAYS_OBSERVE(cuLibraryUnload, (CUlibrary library), (library), forget_image(library); modules_unloaded())
+
+// ---- births ----
+ALWAYS_OBSERVE(cuModuleGetFunction, (CUfunction * f, CUmodule module, const char* name), (f, module, name),
+        function_born(*f, module, name))
+ALWAYS_OBSERVE(cuLibraryGetKernel, (CUkernel * k, CUlibrary library, const char* name), (k, library, name),
+        kernel_born(*k, library, name))
+static void kernels_born(const CUkernel* kernels, unsigned count, CUlibrary library) noexcept {
+    for (unsigned i = 0; i < count; ++i) {
+        const char* name = nullptr;
+        if (kernels[i] != nullptr && driver_has(Symbol::cuKernelGetName)) REAL(cuKernelGetName)(&name, kernels[i]);
+        if (kernels[i] != nullptr) kernel_born(kernels[i], library, name);
+    }
+}
+// It fills in as many as there are: the others are left as they were, so no more than the library has are read.
+HOOK(cuLibraryEnumerateKernels, (CUkernel * kernels, unsigned count, CUlibrary library)) {
+    const CUresult result = REAL(cuLibraryEnumerateKernels)(kernels, count, library);
+    unsigned there = 0;
+    if (result == CUDA_SUCCESS && kernels && REAL(cuLibraryGetKernelCount)(&there, library) == CUDA_SUCCESS)
+        kernels_born(kernels, std::min(count, there), library);
+    return result;
+}
+
+}  // namespace udnnmem::interpose

@@ -1,0 +1,136 @@
+// Streams, events, contexts, capture, and what the program waits for; host functions on a stream. Real calls are
+// never changed here, only told of: before them where a handle dies, after them otherwise.
+#include "interpose/internal.hpp"
+
+#include "interpose/primary_contexts.hpp"
+
+namespace udnnmem::interpose {
+
+#define BEFORE(symbol, PARAMS, ARGS, TOLD)                                                                             \
+    HOOK(symbol, PARAMS) {                                                                                             \
+        Guard up;                                                                                                      \
+        if (up) { TOLD; }                                                                                              \
+        return REAL(symbol) ARGS;                                                                                      \
+    }
+
+// Nothing of CUDA survives a fork once this was called: neither do the handlers.
+HOOK(cuInit, (unsigned flags)) {
+    wipe_state_in_children();
+    return REAL(cuInit)(flags);
+}
+
+// ---- waiting, and polling that finds it done ----
+OBSERVE(cuCtxSynchronize, (), (), up->synchronised(SyncScope::context, nullptr, nullptr))
+HOOK(cuCtxSynchronize_v2, (CUcontext context)) {
+    Guard up;
+    CUcontext current = nullptr;
+    if (up && context != nullptr) REAL(cuCtxGetCurrent)(&current);
+    const CUresult result = REAL(cuCtxSynchronize_v2)(context);
+    if (up && result == CUDA_SUCCESS && (context == nullptr || context == current))
+        up->synchronised(SyncScope::context, nullptr, nullptr);
+    return result;
+}
+#define STREAM_DONE(symbol)                                                                                            \
+    OBSERVE(symbol, (CUstream stream), (stream), up->synchronised(SyncScope::stream, legacy(stream), nullptr))         \
+    OBSERVE(symbol##_ptsz, (CUstream stream), (stream),                                                                \
+            up->synchronised(SyncScope::stream, per_thread(stream), nullptr))
+STREAM_DONE(cuStreamSynchronize)
+STREAM_DONE(cuStreamQuery)
+OBSERVE(cuEventSynchronize, (CUevent event), (event), up->synchronised(SyncScope::event, nullptr, event))
+OBSERVE(cuEventQuery, (CUevent event), (event), up->synchronised(SyncScope::event, nullptr, event))
+
+// ---- events ----
+OBSERVE(cuEventRecord, (CUevent event, CUstream stream), (event, stream), up->event_recorded(event, legacy(stream)))
+OBSERVE(cuEventRecord_ptsz, (CUevent event, CUstream stream), (event, stream), up->event_recorded(event, per_thread(stream)))
+OBSERVE(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags), (event, stream, flags),
+        up->event_recorded(event, legacy(stream)))
+OBSERVE(cuEventRecordWithFlags_ptsz, (CUevent event, CUstream stream, unsigned flags), (event, stream, flags),
+        up->event_recorded(event, per_thread(stream)))
+OBSERVE(cuCtxRecordEvent, (CUcontext context, CUevent event), (context, event), up->event_recorded(event, nullptr))
+OBSERVE(cuGreenCtxRecordEvent, (CUgreenCtx context, CUevent event), (context, event), up->event_recorded(event, nullptr))
+BEFORE(cuEventDestroy, (CUevent event), (event), if (up->event_destroying) up->event_destroying(event))
+BEFORE(cuEventDestroy_v2, (CUevent event), (event), if (up->event_destroying) up->event_destroying(event))
+OBSERVE(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), (stream, event, flags),
+        up->event_waited(legacy(stream), event))
+OBSERVE(cuStreamWaitEvent_ptsz, (CUstream stream, CUevent event, unsigned flags), (stream, event, flags),
+        up->event_waited(per_thread(stream), event))
+OBSERVE(cuCtxWaitEvent, (CUcontext context, CUevent event), (context, event), up->event_waited(nullptr, event))
+OBSERVE(cuGreenCtxWaitEvent, (CUgreenCtx context, CUevent event), (context, event), up->event_waited(nullptr, event))
+
+// ---- streams ----
+OBSERVE(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags), up->stream_created(*stream))
+OBSERVE(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority), (stream, flags, priority),
+        up->stream_created(*stream))
+OBSERVE(cuGreenCtxStreamCreate, (CUstream * stream, CUgreenCtx context, unsigned flags, int priority),
+        (stream, context, flags, priority), up->stream_created(*stream))
+BEFORE(cuStreamDestroy, (CUstream stream), (stream), up->stream_destroying(stream))
+BEFORE(cuStreamDestroy_v2, (CUstream stream), (stream), up->stream_destroying(stream))
+
+// ---- capture ----
+#define CAPTURE_BEGINS(symbol, PARAMS, ARGS)                                                                           \
+    OBSERVE(symbol, PARAMS, ARGS, up->capture_began(legacy(stream)))                                                   \
+    OBSERVE(symbol##_ptsz, PARAMS, ARGS, up->capture_began(per_thread(stream)))
+CAPTURE_BEGINS(cuStreamBeginCapture, (CUstream stream), (stream))
+OBSERVE(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode), up->capture_began(legacy(stream)))
+OBSERVE(cuStreamBeginCapture_v2_ptsz, (CUstream stream, CUstreamCaptureMode mode), (stream, mode),
+        up->capture_began(per_thread(stream)))
+CAPTURE_BEGINS(cuStreamBeginCaptureToGraph,
+               (CUstream stream, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* edges, size_t count,
+                CUstreamCaptureMode mode),
+               (stream, graph, after, edges, count, mode))
+// An invalidated capture ends with an error, but ends; calls on streams that do not capture end nothing.
+#define CAPTURE_ENDS(symbol, STREAM)                                                                                   \
+    HOOK(symbol, (CUstream stream, CUgraph * graph)) {                                                                 \
+        Guard up;                                                                                                      \
+        const CUresult result = REAL(symbol)(stream, graph);                                                           \
+        if (up && (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||                        \
+                   result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED))                                                      \
+            up->capture_ended(STREAM);                                                                                 \
+        return result;                                                                                                 \
+    }
+CAPTURE_ENDS(cuStreamEndCapture, legacy(stream))
+CAPTURE_ENDS(cuStreamEndCapture_ptsz, per_thread(stream))
+
+// ---- contexts ----
+#define CONTEXT_ENDS(symbol, PARAMS, ARGS, CONTEXT)                                                                    \
+    HOOK(symbol, PARAMS) {                                                                                             \
+        Guard up;                                                                                                      \
+        const CUcontext dying = up ? (CONTEXT) : nullptr;                                                              \
+        if (dying) up->context_destroying(dying);                                                                      \
+        const CUresult result = REAL(symbol) ARGS;                                                                     \
+        if (dying && result == CUDA_SUCCESS) up->context_destroyed(dying);                                             \
+        return result;                                                                                                 \
+    }
+CONTEXT_ENDS(cuCtxDestroy, (CUcontext context), (context), context)
+CONTEXT_ENDS(cuCtxDestroy_v2, (CUcontext context), (context), context)
+CONTEXT_ENDS(cuCtxDetach, (CUcontext context), (context), context)
+static CUcontext context_of(CUgreenCtx green) noexcept {
+    CUcontext context = nullptr;
+    REAL(cuCtxFromGreenCtx)(&context, green);
+    return context;
+}
+CONTEXT_ENDS(cuGreenCtxDestroy, (CUgreenCtx green), (green), context_of(green))
+ALWAYS_OBSERVE(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), (context, device),
+        primary_contexts.retained(device, *context))
+CONTEXT_ENDS(cuDevicePrimaryCtxRelease, (CUdevice device), (device), primary_contexts.released(device))
+CONTEXT_ENDS(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device), primary_contexts.released(device))
+CONTEXT_ENDS(cuDevicePrimaryCtxReset, (CUdevice device), (device), primary_contexts.reset(device))
+CONTEXT_ENDS(cuDevicePrimaryCtxReset_v2, (CUdevice device), (device), primary_contexts.reset(device))
+
+// ---- host functions ----
+#define HOST_WORK(symbol, STREAM, PARAMS, ARGS)                                                                        \
+    HOOK(symbol, PARAMS) {                                                                                             \
+        auto real = [&] { return REAL(symbol) ARGS; };                                                                 \
+        Guard up;                                                                                                      \
+        if (!up) return real();                                                                                        \
+        return tell(up, WorkKind::host, #symbol, STREAM, false, nullptr, 0, real);                                     \
+    }
+HOST_WORK(cuLaunchHostFunc, legacy(stream), (CUstream stream, CUhostFn function, void* data), (stream, function, data))
+HOST_WORK(cuLaunchHostFunc_ptsz, per_thread(stream), (CUstream stream, CUhostFn function, void* data),
+          (stream, function, data))
+HOST_WORK(cuStreamAddCallback, legacy(stream), (CUstream stream, CUstreamCallback function, void* data, unsigned flags),
+          (stream, function, data, flags))
+HOST_WORK(cuStreamAddCallback_ptsz, per_thread(stream),
+          (CUstream stream, CUstreamCallback function, void* data, unsigned flags), (stream, function, data, flags))
+
+}  // namespace udnnmem::interpose

@@ -1,0 +1,174 @@
+// How the layout of a kernel is found: from the driver (12.4 and later), by one query a parameter until it says that
+// there is no such parameter; on older drivers from the image that the kernel came from (image_layouts.hpp).
+#include "interpose/kernel_layouts.hpp"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "interpose/image_layouts.hpp"
+
+namespace udnnmem::interpose {
+
+constinit std::atomic<const LayoutTable*> layout_table{nullptr};
+
+namespace {
+
+constexpr std::size_t max_params = 4096;
+constexpr std::uint32_t max_param_bytes = 64 * 1024;
+
+struct Birth {
+    void* owner;  // CUmodule or CUlibrary
+    std::string name;
+};
+// Never destroyed: programs call the driver from their own static destructors.
+struct Cache {
+    std::mutex mutex;
+    std::size_t used = 0;  // keys in the table, dead ones included
+    std::unordered_set<CUkernel> kernels;
+    std::unordered_map<void*, Birth> births;  // kept only where the driver cannot be asked
+    std::multimap<std::string, std::unique_ptr<const KernelLayout>> layouts;  // by content
+};
+Cache& cache() {
+    static Cache& c = *new Cache;
+    return c;
+}
+
+bool driver_can_be_asked() noexcept { return driver_has(Symbol::cuFuncGetParamInfo); }
+
+template <class Query>
+bool ask_params(Query query, KernelLayout& layout) {
+    for (std::size_t i = 0; i < max_params; ++i) {
+        std::size_t offset = 0, size = 0;
+        const CUresult result = query(i, &offset, &size);
+        if (result == CUDA_ERROR_INVALID_VALUE) return true;
+        if (result != CUDA_SUCCESS || offset > max_param_bytes || size > max_param_bytes) return false;
+        layout.params.push_back({static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(size)});
+    }
+    return false;
+}
+
+bool ask_as_kernel(CUkernel k, KernelLayout& layout) {
+    if (!driver_has(Symbol::cuKernelGetParamInfo)) return false;
+    layout.params.clear();
+    return ask_params([k](std::size_t i, std::size_t* o, std::size_t* s) { return REAL(cuKernelGetParamInfo)(k, i, o, s); }, layout);
+}
+
+bool ask_as_function(CUfunction f, KernelLayout& layout) {
+    if (!driver_has(Symbol::cuFuncGetParamInfo)) return false;
+    layout.params.clear();
+    return ask_params([f](std::size_t i, std::size_t* o, std::size_t* s) { return REAL(cuFuncGetParamInfo)(f, i, o, s); }, layout);
+}
+
+const char* name_of(CUfunction f, bool kernel) {
+    const char* name = nullptr;
+    if (kernel && driver_has(Symbol::cuKernelGetName))
+        REAL(cuKernelGetName)(&name, reinterpret_cast<CUkernel>(f));
+    else if (!kernel && driver_has(Symbol::cuFuncGetName))
+        REAL(cuFuncGetName)(&name, f);
+    return name ? name : "";
+}
+
+// The layout that every equal one shares. Its name lives in the map's key.
+const KernelLayout* shared(Cache& c, KernelLayout&& layout, const std::string& name) {
+    auto [from, to] = c.layouts.equal_range(name);
+    for (auto it = from; it != to; ++it) {
+        const KernelLayout& old = *it->second;
+        const bool equal = old.known == layout.known &&
+                           std::equal(old.params.begin(), old.params.end(), layout.params.begin(), layout.params.end(),
+                                      [](auto a, auto b) { return a.offset == b.offset && a.size == b.size; });
+        if (equal) return &old;
+    }
+    auto it = c.layouts.emplace(name, std::make_unique<KernelLayout>(std::move(layout)));
+    const_cast<KernelLayout&>(*it->second).name = it->first.c_str();
+    return it->second.get();
+}
+
+const LayoutTable* new_table(std::size_t size) {
+    return new LayoutTable{size - 1, new LayoutSlot[size]};
+}
+
+void insert_into(const LayoutTable& t, CUfunction f, const KernelLayout* layout, std::size_t& used) {
+    for (std::size_t i = layout_hash(f) & t.mask;; i = (i + 1) & t.mask) {
+        const CUfunction key = t.slots[i].key.load(std::memory_order_relaxed);
+        if (key != nullptr && key != f) continue;
+        if (key == nullptr) {
+            t.slots[i].key.store(f, std::memory_order_release);
+            ++used;
+        }
+        t.slots[i].value.store(layout, std::memory_order_release);
+        return;
+    }
+}
+
+// Replaced tables are left to their readers: they are a geometric series, plus 32 bytes for each handle that died.
+void insert(Cache& c, CUfunction f, const KernelLayout* layout) {
+    const LayoutTable* t = layout_table.load(std::memory_order_relaxed);
+    if (t == nullptr || c.used * 2 >= t->mask) {
+        std::size_t live = 0;
+        for (std::size_t i = 0; t != nullptr && i <= t->mask; ++i) live += t->slots[i].value.load() != nullptr;
+        std::size_t size = 1024;
+        while (size < live * 4) size *= 2;
+        const LayoutTable* grown = new_table(size);
+        c.used = 0;
+        for (std::size_t i = 0; t != nullptr && i <= t->mask; ++i)
+            if (const KernelLayout* value = t->slots[i].value.load()) insert_into(*grown, t->slots[i].key.load(), value, c.used);
+        layout_table.store(t = grown, std::memory_order_release);
+    }
+    insert_into(*t, f, layout, c.used);
+}
+
+}  // namespace
+
+const KernelLayout* ask_layout(CUfunction f) noexcept {
+    static const KernelLayout unknown;
+    if (f == nullptr) return &unknown;
+    Cache& c = cache();
+    std::lock_guard lock(c.mutex);
+    KernelLayout layout;
+    std::string name;
+    const bool is_kernel = c.kernels.contains(reinterpret_cast<CUkernel>(f));
+    if (driver_can_be_asked()) {
+        const bool as_kernel = is_kernel || !ask_as_function(f, layout);
+        layout.known = !as_kernel || ask_as_kernel(reinterpret_cast<CUkernel>(f), layout);
+        name = layout.known ? name_of(f, as_kernel) : "";
+    } else if (auto birth = c.births.find(f); birth != c.births.end()) {
+        name = birth->second.name;
+        layout.known = image_layout(birth->second.owner, name, layout.params);
+    }
+    if (!layout.known) layout.params.clear();
+    for (const KernelLayout::Param& p : layout.params) layout.bytes = std::max(layout.bytes, p.offset + p.size);
+    const KernelLayout* result = shared(c, std::move(layout), name);
+    insert(c, f, result);
+    return result;
+}
+
+const KernelLayout* kernel_layout(CUfunction f) noexcept { return layout_of(f); }
+
+void kernel_born(CUkernel k, CUlibrary library, const char* name) noexcept {
+    Cache& c = cache();
+    std::lock_guard lock(c.mutex);
+    c.kernels.insert(k);
+    if (!driver_can_be_asked()) c.births[k] = {library, name ? name : ""};
+}
+
+void function_born(CUfunction f, CUmodule module, const char* name) noexcept {
+    Cache& c = cache();
+    std::lock_guard lock(c.mutex);
+    c.kernels.erase(reinterpret_cast<CUkernel>(f));
+    if (!driver_can_be_asked()) c.births[f] = {module, name ? name : ""};
+}
+
+void modules_unloaded() noexcept {
+    Cache& c = cache();
+    std::lock_guard lock(c.mutex);
+    if (const LayoutTable* t = layout_table.load(std::memory_order_relaxed))
+        for (std::size_t i = 0; i <= t->mask; ++i) t->slots[i].value.store(nullptr, std::memory_order_release);
+}
+
+}  // namespace udnnmem::interpose

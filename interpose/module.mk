@@ -1,0 +1,13 @@
+# interpose: the doors. Whoever links it into a shared library adds INTERPOSE_LDFLAGS and the map as a prerequisite.
+INTERPOSE_SOURCES := $(wildcard interpose/*.cpp)
+$(call library,interpose,$(INTERPOSE_SOURCES))
+
+# What a library that holds interpose exports: the loader's functions that it stands before, and the driver's names
+# that have a hook.
+INTERPOSE_EXPORTS := $(B)/interpose/exports.map
+$(INTERPOSE_EXPORTS): interpose/entry_points.def interpose/module.mk
+	@mkdir -p $(@D)
+	@{ echo '{ global: dlsym;'; \
+	   sed -nE 's/^ENTRY\(([A-Za-z0-9_]+), .*, (manage|observe|refuse), [a-z]+\)$$/  \1;/p' $<; \
+	   echo 'local: *; };'; } > $@
+INTERPOSE_LDFLAGS = -Wl,--version-script=$(INTERPOSE_EXPORTS) -Wl,-u,dlsym -Wl,-Bsymbolic -Wl,-z,defs -static-libstdc++ -static-libgcc -ldl
