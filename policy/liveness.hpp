@@ -28,6 +28,10 @@ public:
     // Uses of buffer b, ascending by op.
     std::span<const Use> uses_of(std::size_t buffer) const { return {uses_.data() + uses_begin_[buffer], uses_.data() + uses_begin_[buffer + 1]}; }
 
+    // Uses are numbered over all buffers: use i of buffer b is number use_offset(b) + i. A gap is named by the use before it.
+    std::size_t use_offset(std::size_t buffer) const { return uses_begin_[buffer]; }
+    std::size_t use_count() const { return uses_.size(); }
+
     // Frames are held from the start of op first(b) to the end of op last(b); persistent buffers: the whole iteration.
     std::int32_t first(std::size_t buffer) const { return first_[buffer]; }
     std::int32_t last(std::size_t buffer) const { return last_[buffer]; }

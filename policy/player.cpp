@@ -1,0 +1,438 @@
+#include "policy/player.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace udnnmem::policy {
+namespace {
+
+using profiler::Trace;
+
+constexpr int longest_warm_up = 8;      // iterations until one begins as it ends
+constexpr int most_attempts = 60;       // plays with fewer decisions each, before all of them are given up
+constexpr int most_unplaced = 32;       // fetches without room looked at after one op
+
+enum class Where : std::uint8_t { nowhere, device, host, dropped };
+
+// One attempt. Decisions that turn out to be impossible are undone in `gaps`, and run() returns false.
+class Attempt {
+public:
+    Attempt(const Trace& trace, const Liveness& live, const Machine& machine, const Recovery& recovery, std::vector<Gap>& gaps, const PlayOptions& options, std::vector<Gap>& done)
+        : trace_(trace), live_(live), recovery_(recovery), gaps_(gaps), done_(done), options_(options), ops_(static_cast<std::int32_t>(trace.ops.size())), memory_(machine.memory.value),
+          host_(machine.host.value), state_(trace.buffers.size()), born_(trace.ops.size()), dies_(trace.ops.size()), asked_(trace.ops.size()), pinned_(2 * trace.ops.size() + 1, 0) {
+        for (std::size_t b = 0; b < trace.buffers.size(); ++b) {
+            if (trace.buffers[b].persistent) {
+                enter(b, -1);
+            } else if (live_.first(b) >= 0) {
+                born_[static_cast<std::size_t>(live_.first(b))].push_back(b);
+                dies_[static_cast<std::size_t>(live_.last(b))].push_back(b);
+            }
+            const std::size_t offset = live_.use_offset(b);
+            for (std::size_t i = 0; i < live_.uses_of(b).size(); ++i)
+                if (gaps_[offset + i].fate == Fate::evict && gaps_[offset + i].prefetch_after >= 0)
+                    asked_[static_cast<std::size_t>(gaps_[offset + i].prefetch_after % ops_)].push_back({b, i});
+        }
+    }
+
+    bool run(Plan& plan) {
+        if (!ready(0)) return false;
+        execute(0);
+        for (int i = 0;; ++i) {
+            const std::vector<Where> start = places();
+            actions_.clear();
+            std::fill(done_.begin(), done_.end(), Gap{});
+            finish(0);
+            for (std::int32_t k = 1; k < ops_; ++k) {
+                if (!ready(k)) return false;
+                execute(k);
+                finish(k);
+            }
+            origin_ += ops_;
+            if (!ready(0)) return false;
+            const std::vector<Where> end = places();
+            execute(0);
+            if (places() == start || i == longest_warm_up) return close(plan, start, end);
+        }
+    }
+
+private:
+    struct State {
+        Where where = Where::nowhere;
+        bool on_host = false;      // a valid copy there
+        bool charged = false;      // host frames
+        bool was_on_host = false;  // before its last eviction
+        std::int32_t since = -1;   // the op that used it last
+        std::int64_t origin = 0;   // of the iteration of that use
+        std::int64_t fetched_for = -1;  // fetched ahead for this op (counted over iterations): stays until then
+        std::size_t use = 0;       // of the gap that it is in
+        std::int64_t key = 0;
+    };
+    struct Asked {
+        std::size_t buffer, use;
+    };
+
+    std::int64_t size(std::size_t b) const { return trace_.buffers[b].bytes.value; }
+    static BufferId id(std::size_t b) { return BufferId(static_cast<std::int32_t>(b)); }
+    OpIndex before(std::int32_t k) const { return OpIndex(k ? k - 1 : ops_ - 1); }
+
+    std::vector<Where> places() const {
+        std::vector<Where> all(state_.size());
+        for (std::size_t b = 0; b < all.size(); ++b) all[b] = state_[b].where;
+        return all;
+    }
+
+    // The op of the next use, counted from the start of the iteration of the last one; -1: none.
+    std::int64_t next_op(std::size_t b, std::size_t use) const {
+        const auto uses = live_.uses_of(b);
+        if (use + 1 < uses.size()) return uses[use + 1].op;
+        return trace_.buffers[b].persistent && !uses.empty() ? uses.front().op + ops_ : -1;
+    }
+
+    std::int64_t key_of(std::size_t b) const {
+        if (options_.order == PlayOptions::Order::recency) return clock_;
+        const State& s = state_[b];
+        const auto uses = live_.uses_of(b);
+        if (uses.empty()) return -(std::int64_t{1} << 60);
+        if (s.since < uses.front().op) return -(s.origin + uses.front().op);  // not used yet
+        const std::int64_t next = next_op(b, s.use);
+        return next < 0 ? -(std::int64_t{1} << 60) : -(s.origin + next);
+    }
+
+    void place_in_queue(std::size_t b) {
+        State& s = state_[b];
+        if (s.where == Where::device) queue_.erase({s.key, b});
+        s.key = key_of(b);
+        queue_.insert({s.key, b});
+    }
+
+    void enter(std::size_t b, std::int32_t op) {
+        State& s = state_[b];
+        if (s.where != Where::device) used_ += size(b);
+        s.since = op;
+        place_in_queue(b);
+        s.where = Where::device;
+    }
+
+    void leave(std::size_t b, Where to) {
+        State& s = state_[b];
+        if (s.where == Where::device) {
+            used_ -= size(b);
+            queue_.erase({s.key, b});
+        }
+        s.where = to;
+    }
+
+    void stale(std::size_t b) {
+        State& s = state_[b];
+        s.on_host = false;
+        if (s.charged) host_used_ -= size(b);
+        s.charged = false;
+    }
+
+    // Out to the host, if there is room for it.
+    bool evict(std::size_t b, std::int32_t k) {
+        State& s = state_[b];
+        if (!s.charged && size(b) > host_ - host_used_) return false;
+        if (!s.charged) host_used_ += size(b);
+        s.was_on_host = s.on_host;
+        s.charged = s.on_host = true;
+        if (!live_.uses_of(b).empty() && s.since >= live_.uses_of(b).front().op) done_[live_.use_offset(b) + s.use].fate = Fate::evict;
+        leave(b, Where::host);
+        actions_.push_back({Do::evict, before(k), id(b)});
+        return true;
+    }
+
+    bool may_drop(std::size_t b) const { return gaps_[live_.use_offset(b) + state_[b].use].may_drop && recovery_.droppable(b, state_[b].use); }
+
+    bool drop(std::size_t b, std::int32_t k) {
+        done_[live_.use_offset(b) + state_[b].use].fate = Fate::drop;
+        leave(b, Where::dropped);
+        actions_.push_back({Do::drop, before(k), id(b)});
+        return true;
+    }
+
+    // Bytes kept at op k by buffers fetched ahead for later ops.
+    std::int64_t& pinned(std::int64_t op) { return pinned_[static_cast<std::size_t>(op % static_cast<std::int64_t>(pinned_.size()))]; }
+
+    void unpin(std::size_t b, std::int32_t k) {
+        State& s = state_[b];
+        for (std::int64_t j = origin_ + k; j < s.fetched_for; ++j) pinned(j) -= size(b);  // used earlier than planned
+        s.fetched_for = -1;
+    }
+
+    // Everything between op k-1 and op k: replays, room, fetches. False: a decision was given up, start again.
+    bool ready(std::int32_t k) {
+        const auto named = live_.buffers_of(static_cast<std::size_t>(k));
+        ReplayChain chain;
+        if (!plan_replay(k, chain)) return false;
+
+        std::vector<std::int32_t> must(named.begin(), named.end());
+        std::vector<std::int32_t> fetch;
+        for (const auto& step : chain.steps)
+            for (const std::int32_t b : step.inputs) take_back(static_cast<std::size_t>(b), k);
+        const std::int64_t used_before = used_;
+        std::int64_t now = used_, top = 0, fetched = 0;
+        const auto want = [&](std::int32_t b) {
+            if (state_[static_cast<std::size_t>(b)].where != Where::host || std::find(fetch.begin(), fetch.end(), b) != fetch.end()) return;
+            fetch.push_back(b);
+            now += size(static_cast<std::size_t>(b));
+            fetched += size(static_cast<std::size_t>(b));
+        };
+        for (const auto& step : chain.steps) {
+            for (const std::int32_t b : step.inputs) {
+                must.push_back(b);
+                want(b);
+            }
+            now += step.fresh;
+            top = std::max(top, now + step.workspace);
+            now -= step.released;
+        }
+        must.insert(must.end(), chain.targets.begin(), chain.targets.end());
+        for (const std::int32_t b : named) want(b);
+        for (const std::size_t b : born_[static_cast<std::size_t>(k)]) now += size(b);
+        now += trace_.ops[static_cast<std::size_t>(k)].workspace.value;
+        top = std::max(top, now);
+        std::sort(must.begin(), must.end());
+
+        const std::int64_t need = top - used_before;
+        if (!make_room(k, need, must) && give_up(k, chain)) return false;
+        const std::size_t first_action = actions_.size();
+        for (const std::int32_t b : fetch) actions_.push_back({Do::prefetch, before(k), BufferId(b)});
+        for (const std::int32_t b : fetch) enter(static_cast<std::size_t>(b), state_[static_cast<std::size_t>(b)].since);
+        const bool ahead = fetch_ahead(k, need - fetched);
+        // Without a fetch ahead to get in front of, an op's own are left to demand.
+        if (!ahead && k && chain.steps.empty()) actions_.erase(actions_.begin() + static_cast<std::ptrdiff_t>(first_action), actions_.end());
+        if (!chain.targets.empty()) {
+            Action replay{Do::replay, OpIndex(k)};
+            for (const auto& step : chain.steps) replay.ops.push_back(OpIndex(step.op));
+            for (const std::int32_t b : chain.targets) replay.buffers.push_back(BufferId(b));
+            actions_.push_back(std::move(replay));
+            for (const std::int32_t b : chain.targets) {
+                stale(static_cast<std::size_t>(b));
+                enter(static_cast<std::size_t>(b), state_[static_cast<std::size_t>(b)].since);
+            }
+        }
+        return true;
+    }
+
+    bool plan_replay(std::int32_t k, ReplayChain& chain) {
+        std::vector<std::int32_t> targets;
+        std::vector<std::int32_t> groups;
+        for (const std::int32_t b : live_.buffers_of(static_cast<std::size_t>(k))) {
+            const State& s = state_[static_cast<std::size_t>(b)];
+            if (s.where != Where::dropped) continue;
+            targets.push_back(b);
+            const std::int32_t group = gaps_[live_.use_offset(static_cast<std::size_t>(b)) + s.use].group;
+            if (group >= 0) groups.push_back(group);
+        }
+        if (targets.empty()) return true;
+        std::sort(groups.begin(), groups.end());
+        for (const std::size_t b : dropped_)
+            if (state_[b].where == Where::dropped && std::binary_search(groups.begin(), groups.end(), gaps_[live_.use_offset(b) + state_[b].use].group))
+                targets.push_back(static_cast<std::int32_t>(b));
+        const auto at_hand = [&](std::int32_t b) { return state_[static_cast<std::size_t>(b)].where == Where::device || state_[static_cast<std::size_t>(b)].where == Where::host; };
+        if (recovery_.chain(targets, k, at_hand, chain)) {
+            dropped_.erase(std::remove_if(dropped_.begin(), dropped_.end(), [&](std::size_t b) { return std::binary_search(chain.targets.begin(), chain.targets.end(), static_cast<std::int32_t>(b)); }),
+                           dropped_.end());
+            return true;
+        }
+        chain.targets = targets;
+        give_up(k, chain);
+        return false;
+    }
+
+    bool make_room(std::int32_t k, std::int64_t need, const std::vector<std::int32_t>& must) {
+        const auto may_leave = [&](std::size_t b) { return size(b) > 0 && state_[b].fetched_for < 0 && !std::binary_search(must.begin(), must.end(), static_cast<std::int32_t>(b)); };
+        const auto release = [&](std::size_t b) {
+            State& s = state_[b];
+            const bool used_before = !live_.uses_of(b).empty() && s.since >= live_.uses_of(b).front().op;
+            if (used_before && options_.drop_on_demand && may_drop(b) && options_.drop_on_demand(static_cast<std::int32_t>(b), s.use)) {
+                dropped_.push_back(b);
+                return drop(b, k);
+            }
+            return evict(b, k);
+        };
+        if (options_.order == PlayOptions::Order::score) {
+            std::vector<std::pair<double, std::size_t>> order;
+            if (used_ + need <= memory_) return true;
+            for (const auto& entry : queue_)
+                if (may_leave(entry.second)) order.push_back({-options_.score(static_cast<std::int32_t>(entry.second), state_[entry.second].since, k), entry.second});
+            std::sort(order.begin(), order.end());
+            for (std::size_t i = 0; i < order.size() && used_ + need > memory_; ++i) release(order[i].second);
+        } else {
+            for (auto next = queue_.begin(); used_ + need > memory_ && next != queue_.end();) {
+                const std::size_t b = next->second;
+                ++next;
+                if (may_leave(b)) release(b);
+            }
+        }
+        return used_ + need <= memory_;
+    }
+
+    // Op k does not find room: undoes what keeps it from it. False: nothing is left to undo.
+    bool give_up(std::int32_t k, const ReplayChain& chain) {
+        bool undone = false;
+        for (const std::int32_t target : chain.targets) {
+            const auto b = static_cast<std::size_t>(target);
+            Gap& gap = gaps_[live_.use_offset(b) + state_[b].use];
+            undone = undone || gap.may_drop;
+            if (gap.fate == Fate::drop) gap.fate = Fate::keep;
+            gap.may_drop = false;
+        }
+        if (undone) return true;
+        for (std::size_t b = 0; b < state_.size(); ++b) {
+            if (state_[b].fetched_for < origin_ + k) continue;
+            gaps_[live_.use_offset(b) + state_[b].use].prefetch_after = Gap::on_demand;
+            undone = true;
+        }
+        return undone;
+    }
+
+    // An eviction planned just now, of a buffer that a replay before op k reads: does not happen.
+    void take_back(std::size_t b, std::int32_t k) {
+        State& s = state_[b];
+        if (s.where != Where::host) return;
+        for (std::size_t i = actions_.size(); i-- > 0 && actions_[i].op == before(k) && actions_[i].what != Do::replay;) {
+            if (actions_[i].what != Do::evict || actions_[i].buffer != id(b)) continue;
+            actions_.erase(actions_.begin() + static_cast<std::ptrdiff_t>(i));
+            if (!s.was_on_host) stale(b);
+            enter(b, s.since);
+            return;
+        }
+    }
+
+    // Fetches that were asked for, as far as nothing up to their use lacks the room. `need`: bytes that the
+    // replays before op k and the op itself still take.
+    bool fetch_ahead(std::int32_t k, std::int64_t need) {
+        std::vector<Asked> later;
+        bool any = false;
+        int unplaced = 0;
+        for (const Asked& asked : waiting_) {
+            State& s = state_[asked.buffer];
+            if (s.where != Where::host || s.use != asked.use) continue;
+            const std::int64_t bytes = size(asked.buffer);
+            const std::int64_t target = s.origin + next_op(asked.buffer, asked.use);
+            if (target < origin_ + k) continue;
+            bool fits = unplaced < most_unplaced && used_ + need + bytes <= memory_;
+            for (std::int64_t j = origin_ + k; fits && j < target; ++j)
+                fits = pinned(j) + live_.working_set(static_cast<std::size_t>(j % ops_)).value + bytes <= memory_;
+            if (!fits) {
+                later.push_back(asked);
+                ++unplaced;
+                continue;
+            }
+            for (std::int64_t j = origin_ + k; j < target; ++j) pinned(j) += bytes;
+            enter(asked.buffer, s.since);
+            s.fetched_for = target;
+            actions_.push_back({Do::prefetch, before(k), id(asked.buffer)});
+            any = true;
+        }
+        waiting_ = std::move(later);
+        return any;
+    }
+
+    void execute(std::int32_t k) {
+        ++clock_;
+        pinned(origin_ + k) = 0;
+        const auto op = static_cast<std::size_t>(k);
+        for (const std::size_t b : born_[op]) {
+            state_[b].use = 0;
+            state_[b].origin = origin_;
+            enter(b, k);
+        }
+        for (const std::int32_t name : live_.buffers_of(op)) {
+            const auto b = static_cast<std::size_t>(name);
+            State& s = state_[b];
+            if (s.fetched_for >= 0) unpin(b, k);
+            s.use = live_.use_at_or_after(b, k);
+            s.origin = origin_;
+            enter(b, k);
+            if (live_.uses_of(b)[s.use].writes) stale(b);
+        }
+    }
+
+    void finish(std::int32_t k) {
+        const auto op = static_cast<std::size_t>(k);
+        const std::int32_t next = k + 1 == ops_ ? 0 : k + 1;
+        for (const std::size_t b : dies_[op]) {
+            stale(b);
+            leave(b, Where::nowhere);
+        }
+        for (const std::int32_t name : live_.buffers_of(op)) {
+            const auto b = static_cast<std::size_t>(name);
+            State& s = state_[b];
+            if (s.where != Where::device) continue;
+            const Gap& gap = gaps_[live_.use_offset(b) + s.use];
+            const std::int64_t again = next_op(b, s.use);
+            if (gap.fate == Fate::keep || again == k + 1 || size(b) == 0) continue;
+            if (k + 1 == ops_ && again == ops_) continue;
+            if (gap.fate == Fate::drop && may_drop(b)) {
+                dropped_.push_back(b);
+                drop(b, next);
+            } else if (gap.fate == Fate::evict) {
+                evict(b, next);
+            }
+        }
+        waiting_.insert(waiting_.end(), asked_[op].begin(), asked_[op].end());
+    }
+
+    // What the end of the iteration must do so that the next begins with `start`.
+    bool close(Plan& plan, const std::vector<Where>& start, const std::vector<Where>& end) {
+        const OpIndex last(ops_ - 1);
+        plan.actions = std::move(actions_);
+        for (std::size_t b = 0; b < start.size(); ++b) {
+            if (!trace_.buffers[b].persistent) continue;
+            const bool starts_here = start[b] == Where::device;
+            if (!starts_here) plan.start_evicted.push_back(id(b));
+            if (starts_here && end[b] != Where::device) plan.actions.push_back({Do::prefetch, last, id(b)});
+            if (!starts_here && end[b] == Where::device) plan.actions.push_back({Do::evict, last, id(b)});
+        }
+        std::stable_sort(plan.actions.begin(), plan.actions.end(), [](const Action& a, const Action& b) { return a.op < b.op; });
+        return true;
+    }
+
+    const Trace& trace_;
+    const Liveness& live_;
+    const Recovery& recovery_;
+    std::vector<Gap>& gaps_;
+    std::vector<Gap>& done_;
+    const PlayOptions& options_;
+    const std::int32_t ops_;
+    const std::int64_t memory_, host_;
+    std::vector<State> state_;
+    std::vector<std::vector<std::size_t>> born_, dies_;
+    std::vector<std::vector<Asked>> asked_;  // by the op after which a fetch is asked for
+    std::vector<Asked> waiting_;             // asked for, not queued for want of room
+    std::vector<std::size_t> dropped_;
+    std::vector<std::int64_t> pinned_;       // a ring over two iterations
+    std::set<std::pair<std::int64_t, std::size_t>> queue_;  // on the device, first out first
+    std::vector<Action> actions_;
+    std::int64_t used_ = 0, host_used_ = 0, clock_ = 0, origin_ = 0;
+};
+
+}  // namespace
+
+Player::Player(const Trace& trace, const Liveness& live, const Machine& machine) : trace_(trace), live_(live), machine_(machine), recovery_(trace, live) {}
+
+Plan Player::play(std::vector<Gap>& gaps, const PlayOptions& options, std::vector<Gap>* done) const {
+    Plan plan;
+    if (trace_.ops.empty()) return plan;
+    std::vector<Gap> fates(live_.use_count());
+    bool found = false;
+    for (int i = 0; i < most_attempts && !found; ++i) {
+        plan = Plan{};
+        found = Attempt(trace_, live_, machine_, recovery_, gaps, options, fates).run(plan);
+    }
+    if (!found) {
+        gaps = keep_all(live_);
+        PlayOptions plain = options;
+        plain.drop_on_demand = nullptr;
+        plan = Plan{};
+        Attempt(trace_, live_, machine_, recovery_, gaps, plain, fates).run(plan);
+    }
+    if (done) *done = std::move(fates);
+    return plan;
+}
+
+}  // namespace udnnmem::policy
