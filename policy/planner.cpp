@@ -8,6 +8,10 @@ const std::vector<Planner>& planners() {
     static const std::vector<Planner> table{
         {"demand", "paging on demand, least recently used out first", false, plan_demand},
         {"belady", "paging on demand, next used last out first", false, plan_belady},
+        {"vdnn", "feature maps offloaded after the forward pass, back one layer ahead (MICRO 2016)", false, plan_vdnn},
+        {"capuchin", "swaps by free time, recomputes by memory saved per second (ASPLOS 2020)", false, plan_capuchin},
+        {"g10", "largest bytes x time above the memory, transfers booked on the links (MICRO 2023)", false, plan_g10},
+        {"delta", "filter by bytes x staleness, director between offload and recompute (2022)", false, plan_delta},
     };
     return table;
 }

@@ -9,4 +9,9 @@ namespace udnnmem::policy {
 Plan plan_demand(const profiler::Trace&, const Machine&, const PlannerOptions&);         // paging.cpp
 Plan plan_belady(const profiler::Trace&, const Machine&, const PlannerOptions&);
 
+Plan plan_vdnn(const profiler::Trace&, const Machine&, const PlannerOptions&);           // vdnn.cpp
+Plan plan_capuchin(const profiler::Trace&, const Machine&, const PlannerOptions&);       // capuchin.cpp
+Plan plan_g10(const profiler::Trace&, const Machine&, const PlannerOptions&);            // g10.cpp
+Plan plan_delta(const profiler::Trace&, const Machine&, const PlannerOptions&);          // delta.cpp
+
 }  // namespace udnnmem::policy
