@@ -231,8 +231,7 @@ private:
         for (const std::size_t b : dropped_)
             if (state_[b].where == Where::dropped && std::binary_search(groups.begin(), groups.end(), gaps_[live_.use_offset(b) + state_[b].use].group))
                 targets.push_back(static_cast<std::int32_t>(b));
-        const auto at_hand = [&](std::int32_t b) { return state_[static_cast<std::size_t>(b)].where == Where::device || state_[static_cast<std::size_t>(b)].where == Where::host; };
-        if (recovery_.chain(targets, k, at_hand, chain)) {
+        if (recovery_.chain(targets, k, [&](std::int32_t b) { return at_hand(b); }, chain)) {
             dropped_.erase(std::remove_if(dropped_.begin(), dropped_.end(), [&](std::size_t b) { return std::binary_search(chain.targets.begin(), chain.targets.end(), static_cast<std::int32_t>(b)); }),
                            dropped_.end());
             return true;
@@ -242,12 +241,21 @@ private:
         return false;
     }
 
+    bool at_hand(std::int32_t b) const { return state_[static_cast<std::size_t>(b)].where == Where::device || state_[static_cast<std::size_t>(b)].where == Where::host; }
+
+    Nanoseconds remake_time(std::size_t b) const {
+        ReplayChain chain;
+        const auto target = static_cast<std::int32_t>(b);
+        const auto needed = static_cast<std::int32_t>(next_op(b, state_[b].use));
+        return recovery_.chain({target}, needed, [&](std::int32_t other) { return other != target && at_hand(other); }, chain) ? chain.time : Nanoseconds::max();
+    }
+
     bool make_room(std::int32_t k, std::int64_t need, const std::vector<std::int32_t>& must) {
         const auto may_leave = [&](std::size_t b) { return size(b) > 0 && state_[b].fetched_for < 0 && !std::binary_search(must.begin(), must.end(), static_cast<std::int32_t>(b)); };
         const auto release = [&](std::size_t b) {
             State& s = state_[b];
             const bool used_before = !live_.uses_of(b).empty() && s.since >= live_.uses_of(b).front().op;
-            if (used_before && options_.drop_on_demand && may_drop(b) && options_.drop_on_demand(static_cast<std::int32_t>(b), s.use)) {
+            if (used_before && options_.drop_on_demand && may_drop(b) && options_.drop_on_demand(static_cast<std::int32_t>(b), s.use, remake_time(b))) {
                 dropped_.push_back(b);
                 return drop(b, k);
             }

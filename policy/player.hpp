@@ -37,8 +37,9 @@ struct PlayOptions {
     // Who leaves when an op lacks room: the least recently used, the one used again last, or the highest score.
     enum class Order : std::uint8_t { recency, next_use, score } order = Order::next_use;
     std::function<double(std::int32_t buffer, std::int32_t since_op, std::int32_t op)> score;
-    // Whether such a one is dropped (if it can be remade) or evicted; empty: evicted.
-    std::function<bool(std::int32_t buffer, std::size_t use)> drop_on_demand;
+    // Whether such a one is dropped (if it can be remade) or evicted; empty: evicted. `remake`: the time of the
+    // replay if it were needed now.
+    std::function<bool(std::int32_t buffer, std::size_t use, Nanoseconds remake)> drop_on_demand;
 };
 
 class Player {

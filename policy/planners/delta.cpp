@@ -39,13 +39,9 @@ Plan plan_delta(const Trace& trace, const Machine& machine, const PlannerOptions
         const double staleness = now >= then ? now - then : now - then + period;
         return static_cast<double>(trace.buffers[static_cast<std::size_t>(b)].bytes.value) * (staleness + 1);
     };
-    // The paper's compute cost is that of the op that made the tensor.
-    const auto director = [&](std::int32_t b, std::size_t use) {
-        const std::int32_t writer = player.recovery().last_writer(static_cast<std::size_t>(b), live.uses_of(static_cast<std::size_t>(b))[use].op + 1);
-        if (writer < 0) return false;
+    const auto director = [&](std::int32_t b, std::size_t, Nanoseconds remake) {
         const double bytes = static_cast<double>(trace.buffers[static_cast<std::size_t>(b)].bytes.value);
-        const double moves = bytes / machine.link_in + bytes / machine.link_out;
-        return moves * 1e9 > static_cast<double>(trace.ops[static_cast<std::size_t>(writer)].duration.value);
+        return (bytes / machine.link_in + bytes / machine.link_out) * 1e9 > static_cast<double>(remake.value);
     };
     if (options.recompute) play.drop_on_demand = director;
 
