@@ -1,0 +1,351 @@
+// DevicePager: buffers made, freed, kept mapped for the next allocation of their size, and given up.
+#include <algorithm>
+
+#include "shim/pager/pager.hpp"
+
+namespace udnnmem::pager {
+namespace {
+
+std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+DevicePager::DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing> backing)
+    : pager_(pager), driver_(pager.driver()), device_(device), backing_(std::move(backing)), hasher_(driver_), slabs_(*this) {
+    const Settings& s = pager.settings();
+    std::size_t free_bytes = 0, total = 0;
+    driver_.cuMemGetInfo_v2(&free_bytes, &total);
+    std::size_t budget = s.device_budget;
+    if (s.device_share > 0) budget = static_cast<std::size_t>(s.device_share * static_cast<double>(total));
+    // By default what is free, less what contexts, libraries and other processes may still take.
+    if (!budget) budget = free_bytes - std::min(free_bytes, std::max<std::size_t>(free_bytes / 20, granule() * 4));
+    budget = budget / granule() * granule();
+    device_pool_ = std::make_unique<FramePool>(*backing_, Place::device, budget);
+    host_pool_ = std::make_unique<FramePool>(*backing_, Place::host, s.host_budget / granule() * granule());
+    stats_.budget = budget;
+    stats_.host_budget = host_pool_->budget();
+}
+
+DevicePager::~DevicePager() { stop(); }
+
+// The mover's streams, the hasher and its scratch live in the program's context; they are made at the first allocation
+// there, and again after that context has gone. Caller's context is current.
+CUresult DevicePager::start_context(Lock&) {
+    if (context_) return CUDA_SUCCESS;
+    CUcontext context = nullptr;
+    CUresult result = driver_.cuCtxGetCurrent(&context);
+    if (result != CUDA_SUCCESS || !context) return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_CONTEXT : result;
+    if (!scratch_) {
+        Buffer* b = new_buffer(Hasher::scratch_bytes(), round_up(Hasher::scratch_bytes(), granule()));
+        if (!b) return CUDA_ERROR_OUT_OF_MEMORY;
+        std::vector<Frame*> frames;
+        if (!device_pool_->take(b->capacity, frames, true)) {
+            retire(b);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        result = map_now(b, std::move(frames));
+        if (result != CUDA_SUCCESS) {
+            retire(b);
+            return result;
+        }
+        b->pinned = true;
+        unmovable_ += b->capacity;
+        scratch_ = b;
+    }
+    result = driver_.cuStreamCreate(&in_stream_, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS) result = driver_.cuStreamCreate(&out_stream_, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS) result = hasher_.start(scratch_->base, pager_.arena().begin(), pager_.arena().bytes());
+    if (result != CUDA_SUCCESS) return result;
+    context_ = context;
+    if (!started_) {
+        started_ = true;
+        mover_ = std::thread([this] { run(); });
+    }
+    return CUDA_SUCCESS;
+}
+
+Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
+    Buffer* b;
+    if (recycled_.empty()) {
+        b = new Buffer;
+    } else {
+        b = recycled_.back();
+        recycled_.pop_back();
+    }
+    b->id = next_id_++;
+    b->bytes = bytes;
+    b->capacity = capacity;
+    b->device = this;
+    b->residency = Residency::unbacked;
+    b->table = b->touched = b->host_changed = false;
+    b->last_use = b->streams = 0;
+    b->host_valid = b->hash_known = b->pinned = b->moving = b->slab = b->live = b->stream_ordered = false;
+    b->holds = 0;
+    b->parked_slot = -1;
+    b->pool = nullptr;
+    b->base = pager_.arena_range(capacity, b);
+    if (!b->base) {
+        recycled_.push_back(b);
+        return nullptr;
+    }
+    buffers_.push_back(b);
+    return b;
+}
+
+// Gives everything of a buffer back: mapping, frames, range. Nobody may be using it.
+void DevicePager::retire(Buffer* b) {
+    const Residency r = b->residency.load();
+    if (r == Residency::device || (r == Residency::host && backing_->host_frames_can_be_mapped()))
+        backing_->unmap(b->base, b->capacity);
+    b->residency = Residency::unbacked;
+    device_pool_->give_back(b->device_frames);
+    host_pool_->give_back(b->host_frames);
+    for (Buffer* other : buffers_) std::erase(other->drags, b);
+    b->drags.clear();
+    pager_.arena_return(b->base, b->capacity);
+    std::erase(buffers_, b);
+    recycled_.push_back(b);
+}
+
+// Whether one more buffer of that capacity can ever be held: on the device or in host memory, with room to move.
+bool DevicePager::fits(std::size_t capacity) const {
+    const std::size_t live = live_capacity_ + unmovable_ + capacity;
+    if (live <= device_pool_->budget()) return true;
+    return live + std::max(largest_, capacity) <= device_pool_->budget() + host_pool_->budget();
+}
+
+// A parked buffer of just that size: one freed in the same stream serves at once, others once their ops have completed.
+Buffer* DevicePager::take_parked(std::size_t capacity, StreamSlot* slot) {
+    auto [first, last] = parked_.equal_range(capacity);
+    for (auto it = first; it != last; ++it) {
+        Buffer* b = it->second;
+        if (b->moving) continue;
+        const bool same_stream = slot && b->parked_slot == slot->index;
+        if (!same_stream && !quiet(b)) continue;
+        parked_.erase(it);
+        b->host_valid = b->hash_known = false;
+        b->table = b->touched = b->host_changed = false;
+        b->drags.clear();
+        b->pinned = b->stream_ordered = false;
+        if (b->residency == Residency::device) host_pool_->give_back(b->host_frames);
+        return b;
+    }
+    return nullptr;
+}
+
+CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_ordered, CUmemoryPool pool, CUdeviceptr& out) {
+    if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    StreamSlot* slot = stream_ordered ? &pager_.streams().slot(stream) : nullptr;
+    CUcontext context = nullptr;
+    driver_.cuCtxGetCurrent(&context);
+    const std::size_t small_below = pager_.settings().small_below ? pager_.settings().small_below : granule() / 2;
+    Lock lock(mutex_);
+    if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
+    auto count = [&](Buffer* b) {
+        live_capacity_ += b ? b->capacity : 0;
+        if (b) largest_ = std::max(largest_, b->capacity);
+        stats_.peak_live = std::max(stats_.peak_live, live_bytes());
+        auto& use = pools_[pool];
+        use.current += bytes;
+        use.high = std::max(use.high, use.current);
+    };
+    if (bytes < small_below) {
+        out = slabs_.take(bytes, slot ? slot->index : -1, pool);
+        if (!out) {
+            const std::size_t capacity = round_up(std::max<std::size_t>(granule(), 2 * small_below), granule());
+            if (!fits(capacity)) return CUDA_ERROR_OUT_OF_MEMORY;
+            Buffer* slab = new_buffer(capacity, capacity);
+            if (!slab) return CUDA_ERROR_OUT_OF_MEMORY;
+            slab->slab = true;
+            lock.unlock();
+            Request request;
+            request.need = {slab};
+            pager_.streams().mark_tails();
+            const CUresult result = acquire(request);
+            lock.lock();
+            if (result != CUDA_SUCCESS || slab->residency != Residency::device) {
+                if (result == CUDA_SUCCESS) --slab->holds;
+                retire(slab);
+                return CUDA_ERROR_OUT_OF_MEMORY;
+            }
+            slab->pinned = slab->live = true;
+            slab->touched = true;
+            --slab->holds;
+            unmovable_ += capacity;
+            slabs_.add(slab);
+            out = slabs_.take(bytes, slot ? slot->index : -1, pool);
+        }
+        if (out) count(nullptr);
+        return out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const std::size_t capacity = round_up(bytes, granule());
+    if (capacity < bytes || !fits(capacity)) return CUDA_ERROR_OUT_OF_MEMORY;
+    Buffer* b = take_parked(capacity, slot);
+    if (!b) b = new_buffer(bytes, capacity);
+    if (!b) return CUDA_ERROR_OUT_OF_MEMORY;
+    b->id = next_id_++;
+    b->bytes = bytes;
+    b->live = true;
+    b->context = context;
+    b->pool = pool;
+    b->stream_ordered = stream_ordered;
+    count(b);
+    out = b->base;
+    return CUDA_SUCCESS;
+}
+
+CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered) {
+    StreamTable& streams = pager_.streams();
+    StreamSlot* slot = stream_ordered ? &streams.slot(stream) : nullptr;
+    Lock lock(mutex_);
+    Buffer* b = pager_.find(at);
+    if (!b) return CUDA_ERROR_INVALID_VALUE;
+    const std::uint64_t number = streams.now();
+    if (b->slab) {
+        CUdeviceptr base;
+        std::size_t bytes;
+        CUmemoryPool pool;
+        if (!slabs_.find(at, base, bytes, &pool) || base != at) return CUDA_ERROR_INVALID_VALUE;
+        slabs_.free(at, slot ? slot->index : -1, number, streams.all_streams());
+        pools_[pool].current -= std::min(pools_[pool].current, bytes);
+        return CUDA_SUCCESS;
+    }
+    if (!b->live || b->base != at) return CUDA_ERROR_INVALID_VALUE;
+    b->live = false;
+    live_capacity_ -= b->capacity;
+    auto& use = pools_[b->pool];
+    use.current -= std::min(use.current, b->bytes);
+    b->parked_at = number;
+    b->parked_slot = slot ? slot->index : -1;
+    if (slot) {
+        // Ops that other streams were made to wait for are ordered by the program; its own stream's come before now.
+        b->streams.fetch_or(slot->bit());
+        std::uint64_t seen = b->last_use.load();
+        while (seen < number && !b->last_use.compare_exchange_weak(seen, number)) {
+        }
+    }
+    if (b->moving) {
+        // The mover finishes or cancels the move first, then parks what is left.
+        cancel(b);
+        mover_wake_.notify_one();
+    }
+    parked_.emplace(b->capacity, b);
+    return CUDA_SUCCESS;
+}
+
+bool DevicePager::range_of(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool) {
+    Lock lock(mutex_);
+    Buffer* b = pager_.find(at);
+    if (!b) return false;
+    if (b->slab) return slabs_.find(at, base, bytes, pool);
+    if (!b->live || at >= b->base + b->bytes) return false;
+    base = b->base;
+    bytes = b->bytes;
+    if (pool) *pool = b->pool;
+    return true;
+}
+
+void DevicePager::pin(Buffer* b) {
+    Request request;
+    request.need = {b};
+    pager_.streams().mark_tails();
+    if (acquire(request) != CUDA_SUCCESS) return;
+    Lock lock(mutex_);
+    b->pinned = true;
+    --b->holds;
+}
+
+void DevicePager::add_drag(Buffer* table, Buffer* target) {
+    Lock lock(mutex_);
+    if (table == target || std::find(table->drags.begin(), table->drags.end(), target) != table->drags.end()) return;
+    table->drags.push_back(target);
+    table->table.store(true, std::memory_order_release);
+}
+
+void DevicePager::follow(Buffer* b, std::vector<Buffer*>& out) {
+    if (std::find(out.begin(), out.end(), b) != out.end()) return;
+    out.push_back(b);
+    if (!b->table.load(std::memory_order_acquire)) return;
+    std::vector<Buffer*> next;
+    {
+        Lock lock(mutex_);
+        std::erase_if(b->drags, [](Buffer* d) { return !d->live && !d->slab; });
+        next = b->drags;
+    }
+    for (Buffer* d : next) d->device->follow(d, out);
+}
+
+// The program's memory ends with its context, as the driver's own would.
+void DevicePager::context_destroying(CUcontext context) {
+    Lock lock(mutex_);
+    std::vector<Buffer*> gone;
+    for (Buffer* b : buffers_)
+        if (b->live && !b->slab && b->context == context) gone.push_back(b);
+    for (Buffer* b : gone) {
+        b->live = false;
+        live_capacity_ -= b->capacity;
+        b->parked_at = pager_.streams().now();
+        b->parked_slot = -1;
+        cancel(b);
+        parked_.emplace(b->capacity, b);
+    }
+    if (context != context_) return;
+    // The mover lets go of the context: its moves end first.
+    granted_.wait(lock, [&] {
+        mover_wake_.notify_one();
+        return moves_.empty() || stopping_;
+    });
+    CUcontext popped;
+    if (driver_.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
+        for (CUevent e : spare_events_) driver_.cuEventDestroy_v2(e);
+        driver_.cuStreamDestroy_v2(in_stream_);
+        driver_.cuStreamDestroy_v2(out_stream_);
+        hasher_.stop();
+        driver_.cuCtxPopCurrent_v2(&popped);
+    }
+    spare_events_.clear();
+    in_stream_ = out_stream_ = nullptr;
+    context_ = nullptr;
+}
+
+void DevicePager::stop() {
+    {
+        Lock lock(mutex_);
+        if (stopping_) return;
+        stopping_ = true;
+        mover_wake_.notify_all();
+        granted_.notify_all();
+    }
+    if (mover_.joinable()) mover_.join();
+}
+
+std::size_t DevicePager::live_bytes() {
+    std::size_t total = 0;
+    for (const auto& [pool, use] : pools_) total += use.current;
+    return total;
+}
+
+std::size_t DevicePager::bytes_not_resident() {
+    Lock lock(mutex_);
+    const std::size_t live = live_bytes();
+    return live > device_pool_->made() ? live - device_pool_->made() : 0;
+}
+
+void DevicePager::pool_usage(CUmemoryPool pool, std::size_t& current, std::size_t& high, bool reset_high) {
+    Lock lock(mutex_);
+    auto& use = pools_[pool];
+    current = use.current;
+    if (reset_high) use.high = use.current;
+    high = use.high;
+}
+
+DeviceStats DevicePager::stats() {
+    Lock lock(mutex_);
+    DeviceStats s = stats_;
+    s.peak_resident = device_pool_->peak_made();
+    s.peak_host = host_pool_->peak_made();
+    s.recreated_frames = device_pool_->recreated() + host_pool_->recreated();
+    return s;
+}
+
+}  // namespace udnnmem::pager

@@ -1,0 +1,69 @@
+#include "shim/pager/arena.hpp"
+
+#include <sys/mman.h>
+
+#include <bit>
+#include <iterator>
+
+namespace udnnmem::pager {
+
+bool Arena::start(const Driver& driver, std::size_t granule, std::size_t bytes) {
+    CUdeviceptr at = 0;
+    while (driver.cuMemAddressReserve(&at, bytes, granule, 0, 0) != CUDA_SUCCESS) {
+        bytes /= 2;
+        if (bytes < (std::size_t{1} << 30)) return false;
+    }
+    const std::size_t entries = bytes / granule;
+    // Untouched pages of the table cost nothing.
+    void* table = mmap(nullptr, entries * sizeof(std::atomic<Buffer*>), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (table == MAP_FAILED) {
+        driver.cuMemAddressFree(at, bytes);
+        return false;
+    }
+    table_ = static_cast<std::atomic<Buffer*>*>(table);
+    shift_ = static_cast<unsigned>(std::countr_zero(granule));
+    begin_ = at;
+    bytes_ = bytes;
+    free_[at] = bytes;
+    return true;
+}
+
+void Arena::mark(CUdeviceptr at, std::size_t bytes, Buffer* owner) {
+    const std::size_t first = (at - begin_) >> shift_, count = bytes >> shift_;
+    for (std::size_t i = 0; i < count; ++i) table_[first + i].store(owner, std::memory_order_release);
+}
+
+CUdeviceptr Arena::take_range(std::size_t bytes, Buffer* owner) {
+    std::lock_guard lock(mutex_);
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+        if (it->second < bytes) continue;
+        const CUdeviceptr at = it->first;
+        const std::size_t left = it->second - bytes;
+        free_.erase(it);
+        if (left) free_[at + bytes] = left;
+        mark(at, bytes, owner);
+        return at;
+    }
+    return 0;
+}
+
+void Arena::free_range(CUdeviceptr at, std::size_t bytes) {
+    std::lock_guard lock(mutex_);
+    mark(at, bytes, nullptr);
+    auto [it, fresh] = free_.emplace(at, bytes);
+    (void)fresh;
+    if (auto next = std::next(it); next != free_.end() && it->first + it->second == next->first) {
+        it->second += next->second;
+        free_.erase(next);
+    }
+    if (it != free_.begin()) {
+        auto previous = std::prev(it);
+        if (previous->first + previous->second == it->first) {
+            previous->second += it->second;
+            free_.erase(it);
+        }
+    }
+}
+
+}  // namespace udnnmem::pager

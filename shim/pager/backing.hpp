@@ -1,0 +1,50 @@
+// The one small interface behind which all mapping and moving lies: make, map, unmap, copy out, copy in,
+// drop. Its body today is CUDA's virtual memory management (VmmBacking); should a card show that unmapping waits
+// for running kernels, a second body on managed memory takes its place and nothing above changes.
+//
+// Invariants
+//   - A frame is one physical allocation, a power of two of the granule up to 64 MiB, and is mapped whole.
+//   - Every frame has a private alias for life: copies and hashes go through it, never through the arena.
+//   - Called by the mover (and by start-up and shut-down) only; not thread-safe.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "shim/pager/driver.hpp"
+
+namespace udnnmem::pager {
+
+enum class Place : std::uint8_t { device, host };
+
+struct Frame {
+    Place place = Place::device;
+    std::size_t bytes = 0;
+    CUmemGenericAllocationHandle handle = 0;
+    CUdeviceptr alias = 0;   // device address of the alias; 0: the device cannot reach it
+    void* cpu = nullptr;     // host frames: where the host (and the copy engines) see it
+};
+
+class Backing {
+  public:
+    virtual ~Backing() = default;
+    virtual std::size_t granule() const = 0;
+    virtual bool host_frames_can_be_mapped() const = 0;
+    virtual CUresult make(Place, std::size_t bytes, Frame& out) = 0;
+    virtual void drop(Frame&) = 0;
+    // Maps `frames` one after another from `at` on, with access for the device. On failure nothing is mapped.
+    virtual CUresult map(CUdeviceptr at, const std::vector<Frame*>& frames) = 0;
+    virtual CUresult unmap(CUdeviceptr at, std::size_t bytes) = 0;
+    // Queues a copy of whole frames.
+    virtual CUresult copy_out(const Frame& host, const Frame& device, CUstream) = 0;
+    virtual CUresult copy_in(const Frame& device, const Frame& host, CUstream) = 0;
+};
+
+// `device`: the ordinal. Null if the device has no virtual memory management.
+std::unique_ptr<Backing> make_vmm_backing(const Driver&, CUdevice);
+
+}  // namespace udnnmem::pager

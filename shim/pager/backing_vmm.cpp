@@ -1,0 +1,140 @@
+// Backing on CUDA's virtual memory management. Host frames are cuMemCreate allocations on the device's own NUMA node
+// where a trial at start shows that they can be made, mapped and reached from both sides; else pinned memory that cannot
+// be mapped into the arena (no zero-copy landing then). Attributes are not trusted, the trial is.
+#include "shim/pager/backing.hpp"
+
+namespace udnnmem::pager {
+namespace {
+
+class VmmBacking final : public Backing {
+  public:
+    VmmBacking(const Driver& driver, CUdevice device) : driver_(driver), device_(device) {}
+
+    bool start() {
+        CUmemAllocationProp prop = property(Place::device);
+        if (driver_.cuMemGetAllocationGranularity(&granule_, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS ||
+            granule_ == 0 || (granule_ & (granule_ - 1)) != 0)
+            return false;
+        // A handle that can be exported serves GPUDirect and peers; not every platform has them.
+        exportable_ = true;
+        Frame trial;
+        if (make(Place::device, granule_, trial) != CUDA_SUCCESS) {
+            exportable_ = false;
+            if (make(Place::device, granule_, trial) != CUDA_SUCCESS) return false;
+        }
+        drop(trial);
+        if (driver_.cuDeviceGetAttribute(&node_, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device_) != CUDA_SUCCESS || node_ < 0) node_ = 0;
+        host_mapped_ = true;
+        if (make(Place::host, granule_, trial) == CUDA_SUCCESS) {
+            drop(trial);
+        } else {
+            host_mapped_ = false;
+        }
+        return true;
+    }
+
+    std::size_t granule() const override { return granule_; }
+    bool host_frames_can_be_mapped() const override { return host_mapped_; }
+
+    CUresult make(Place place, std::size_t bytes, Frame& out) override {
+        out = Frame{.place = place, .bytes = bytes};
+        if (place == Place::host && !host_mapped_) {
+            return driver_.cuMemHostAlloc(&out.cpu, bytes, CU_MEMHOSTALLOC_PORTABLE);
+        }
+        CUmemAllocationProp prop = property(place);
+        CUresult result = driver_.cuMemCreate(&out.handle, bytes, &prop, 0);
+        if (result != CUDA_SUCCESS) return result;
+        result = driver_.cuMemAddressReserve(&out.alias, bytes, 0, 0, 0);
+        if (result == CUDA_SUCCESS) {
+            result = driver_.cuMemMap(out.alias, bytes, 0, out.handle, 0);
+            if (result == CUDA_SUCCESS) {
+                result = allow(out.alias, bytes, place == Place::host);
+                if (result == CUDA_SUCCESS) {
+                    if (place == Place::host) out.cpu = reinterpret_cast<void*>(out.alias);
+                    return CUDA_SUCCESS;
+                }
+                driver_.cuMemUnmap(out.alias, bytes);
+            }
+            driver_.cuMemAddressFree(out.alias, bytes);
+        }
+        driver_.cuMemRelease(out.handle);
+        out = Frame{};
+        return result;
+    }
+
+    void drop(Frame& frame) override {
+        if (frame.alias) {
+            driver_.cuMemUnmap(frame.alias, frame.bytes);
+            driver_.cuMemAddressFree(frame.alias, frame.bytes);
+            driver_.cuMemRelease(frame.handle);
+        } else if (frame.cpu) {
+            driver_.cuMemFreeHost(frame.cpu);
+        }
+        frame = Frame{};
+    }
+
+    CUresult map(CUdeviceptr at, const std::vector<Frame*>& frames) override {
+        std::size_t offset = 0;
+        CUresult result = CUDA_SUCCESS;
+        for (Frame* frame : frames) {
+            result = driver_.cuMemMap(at + offset, frame->bytes, 0, frame->handle, 0);
+            if (result != CUDA_SUCCESS) break;
+            offset += frame->bytes;
+        }
+        if (result == CUDA_SUCCESS) result = allow(at, offset, false);
+        if (result != CUDA_SUCCESS && offset) driver_.cuMemUnmap(at, offset);
+        return result;
+    }
+
+    CUresult unmap(CUdeviceptr at, std::size_t bytes) override { return driver_.cuMemUnmap(at, bytes); }
+
+    CUresult copy_out(const Frame& host, const Frame& device, CUstream stream) override {
+        return driver_.cuMemcpyDtoHAsync_v2(host.cpu, device.alias, device.bytes, stream);
+    }
+    CUresult copy_in(const Frame& device, const Frame& host, CUstream stream) override {
+        return driver_.cuMemcpyHtoDAsync_v2(device.alias, host.cpu, device.bytes, stream);
+    }
+
+  private:
+    CUmemAllocationProp property(Place place) const {
+        CUmemAllocationProp prop{};
+        prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        if (place == Place::device) {
+            prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, device_};
+            if (exportable_) prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        } else {
+            prop.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+            prop.location.id = node_;
+        }
+        return prop;
+    }
+
+    // The device's access, and where asked the CPU's: two calls, for the driver wants them apart.
+    CUresult allow(CUdeviceptr at, std::size_t bytes, bool cpu) const {
+        CUmemAccessDesc access{};
+        access.location = {CU_MEM_LOCATION_TYPE_DEVICE, device_};
+        access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        CUresult result = driver_.cuMemSetAccess(at, bytes, &access, 1);
+        if (result != CUDA_SUCCESS || !cpu) return result;
+        access.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+        access.location.id = node_;
+        return driver_.cuMemSetAccess(at, bytes, &access, 1);
+    }
+
+    const Driver& driver_;
+    CUdevice device_;
+    std::size_t granule_ = 0;
+    int node_ = 0;
+    bool exportable_ = false;
+    bool host_mapped_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Backing> make_vmm_backing(const Driver& driver, CUdevice device) {
+    auto backing = std::make_unique<VmmBacking>(driver, device);
+    if (!backing->start()) return nullptr;
+    return backing;
+}
+
+}  // namespace udnnmem::pager

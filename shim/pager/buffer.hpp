@@ -1,0 +1,65 @@
+// A buffer: one device allocation of the program, at one granule-aligned range of the arena for life. What
+// changes is the memory behind the range, and only the mover changes it.
+//
+// Invariants
+//   - Buffer objects are never deleted, only recycled: a launching thread may read one without a lock.
+//   - `residency`, `last_use`, `streams` may be read by anybody at any time; all other mutable fields belong to the
+//     holder of the device's mutex.
+//   - residency == device: the whole range is mapped to device frames. host: mapped to host frames (or, where host
+//     frames cannot be mapped, not mapped at all and `landing` is false). evicting, fetching: launches that name it wait.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "shim/pager/backing.hpp"
+
+namespace udnnmem::pager {
+
+enum class Residency : std::uint8_t { unbacked, device, host, evicting, fetching };
+
+struct Hash {
+    std::uint64_t words[2] = {0, 0};
+    bool operator==(const Hash&) const = default;
+};
+
+class DevicePager;
+
+struct Buffer {
+    // Fixed between allocation and free.
+    std::uint32_t id = 0;        // the n-th allocation
+    CUdeviceptr base = 0;
+    std::size_t bytes = 0;       // as the program asked
+    std::size_t capacity = 0;    // whole granules
+    DevicePager* device = nullptr;
+    CUcontext context = nullptr;
+    CUmemoryPool pool = nullptr;
+    bool stream_ordered = false;
+    bool slab = false;           // carved into small allocations; never moves
+    bool live = false;
+
+    // The fast path's.
+    std::atomic<Residency> residency{Residency::unbacked};
+    std::atomic<bool> table{false};              // holds addresses of other buffers (`drags`)
+    std::atomic<bool> touched{false};            // some op has named it since it was allocated
+    std::atomic<bool> host_changed{false};       // an op ran on its host frames since their hash was taken
+    std::atomic<std::uint64_t> last_use{0};      // sequence number of the last op that named it
+    std::atomic<std::uint64_t> streams{0};       // streams of those ops, a bit each (StreamTable)
+
+    // The mover's, under the device's mutex.
+    std::vector<Frame*> device_frames, host_frames;  // in address order; empty: none
+    bool host_valid = false;     // host frames hold what the device frames held when `host_hash` was taken
+    bool hash_known = false;
+    Hash host_hash;
+    std::uint32_t holds = 0;     // requests that count on it staying where it is
+    bool pinned = false;         // never moves again: escaped, or found written during a move
+    bool moving = false;         // a Move names it
+    std::vector<Buffer*> drags;  // what its contents point to
+    std::uint64_t parked_at = 0; // freed and kept mapped: sequence number of the free ...
+    int parked_slot = -1;        // ... and the stream that may have it at once
+};
+
+}  // namespace udnnmem::pager

@@ -1,0 +1,169 @@
+// One device's share of the pager: its buffers, its frames, its requests, and the mover, the one thread that changes
+// mappings. Launching threads come here only when something that they name is not where it has to be.
+//
+// Invariants (checked by is_valid())
+//   - All state below is guarded by mutex_; driver calls of the mover's own streams may be made while it is held, calls
+//     that can wait for the program's work may not.
+//   - Requests are served first come, first served: frames go to the oldest one until it is granted.
+//   - A buffer that a request holds does not move; holds are released when the op was submitted.
+//   - device frames in use <= budget, unless over_budget_ says that it was exceeded, once, with a warning.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "shim/pager/arena.hpp"
+#include "shim/pager/buffer.hpp"
+#include "shim/pager/frames.hpp"
+#include "shim/pager/hasher.hpp"
+#include "shim/pager/move.hpp"
+#include "shim/pager/settings.hpp"
+#include "shim/pager/slab.hpp"
+#include "shim/pager/stats.hpp"
+#include "shim/pager/streams.hpp"
+
+namespace udnnmem::pager {
+
+class Pager;
+
+// What a launching thread waits for.
+struct Request {
+    std::vector<Buffer*> need;        // without repeats
+    std::vector<Buffer*> overwrites;  // subset of need whose contents are not wanted
+    bool everything = false;          // an op whose access set is not known
+    bool host_allowed = false;        // granted from host frames where device frames cannot be had
+    bool holding = false, done = false;
+    CUresult result = CUDA_SUCCESS;
+    std::int64_t since_ns = 0;
+};
+
+class DevicePager {
+  public:
+    DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing> backing);
+    ~DevicePager();
+
+    CUdevice device() const { return device_; }
+    std::size_t granule() const { return backing_->granule(); }
+
+    // Called with the program's context current. Errors are CUDA's.
+    CUresult allocate(std::size_t bytes, CUstream stream, bool stream_ordered, CUmemoryPool pool, CUdeviceptr& out);
+    // `at` must be the base of a live allocation (else CUDA_ERROR_INVALID_VALUE). For a plain free the device has been
+    // synchronised by the caller.
+    CUresult free(CUdeviceptr at, CUstream stream, bool stream_ordered);
+    // Base and size of the program's allocation that holds `at`.
+    bool range_of(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool = nullptr);
+
+    // Makes what the request needs resident (or reachable from host frames); waits. The caller holds no lease.
+    CUresult acquire(Request&);
+    void release(Request&, bool submitted_ok);
+
+    void pin(Buffer*);
+    void add_drag(Buffer* table, Buffer* target);
+    // Every buffer that `b` leads to through memory, itself included, is appended once.
+    void follow(Buffer* b, std::vector<Buffer*>& out);
+    void note_everything(std::uint64_t number, std::uint64_t stream_bit);
+
+    void context_destroying(CUcontext context);
+    void stop();
+
+    DeviceStats stats();
+    std::size_t live_bytes();
+    // Bytes as the driver would count them for what is live but not on the device, for memory questions.
+    std::size_t bytes_not_resident();
+    void pool_usage(CUmemoryPool pool, std::size_t& current, std::size_t& high, bool reset_high);
+    // Empty if every invariant holds, else the first that does not.
+    std::string is_valid();
+
+  private:
+    friend class SlabAllocator;
+    using Lock = std::unique_lock<std::mutex>;
+
+    // allocation.cpp
+    Buffer* new_buffer(std::size_t bytes, std::size_t capacity);
+    Buffer* take_parked(std::size_t capacity, StreamSlot* slot);
+    void retire(Buffer*);
+    bool fits(std::size_t capacity) const;
+    CUresult start_context(Lock&);
+
+    // mover.cpp
+    void run();
+    bool step_moves();
+    bool step(Move&);
+    bool step_evict(Move&);
+    bool step_fetch(Move&);
+    void finish(Move&, Residency);
+    bool cancel(Buffer*);
+    bool quiet(Buffer*);       // no lease names it, every op that does has completed
+    bool passed(Move&);        // the move's event
+    bool record(Move&, CUstream);
+    void lost(const Buffer*, const char* what);
+    void learn_table(Buffer*, std::uint64_t addresses);
+    void fail_move(Move&, CUresult);
+    bool verify_now();
+
+    // requests.cpp
+    bool serve_requests();
+    bool serve(Request&, bool oldest);
+    bool serve_everything(Request&);
+    bool bring(Request&, Buffer*);
+    bool make_room(std::size_t bytes);
+    bool release_parked(std::size_t bytes);
+    bool host_frames_for(Buffer*, std::vector<Frame*>& out);
+    bool land_on_host(Buffer*);
+    Buffer* choose_victim();
+    void start_evict(Buffer*);
+    void start_fetch(Buffer*, std::vector<Frame*> frames, bool copy);
+    void grant(Request&, CUresult);
+    void hold(Request&);
+    bool past_deadline(const Request&) const;
+    CUresult map_now(Buffer*, std::vector<Frame*> frames);
+    void revert_to_host(Buffer*);
+
+    Pager& pager_;
+    const Driver& driver_;
+    CUdevice device_;
+    std::unique_ptr<Backing> backing_;
+    std::unique_ptr<FramePool> device_pool_, host_pool_;
+    Hasher hasher_;
+    SlabAllocator slabs_;
+
+    std::mutex mutex_;
+    std::condition_variable mover_wake_, granted_;
+    std::thread mover_;
+    bool started_ = false, stopping_ = false;
+
+    CUcontext context_ = nullptr;          // the mover's: the program's first; null after it was destroyed
+    CUstream in_stream_ = nullptr, out_stream_ = nullptr;
+    Buffer* scratch_ = nullptr;            // the hasher's memory
+    std::vector<CUevent> spare_events_;
+
+    std::vector<Buffer*> buffers_;         // every live or parked one
+    std::vector<Buffer*> recycled_;
+    std::multimap<std::size_t, Buffer*> parked_;  // by capacity
+    std::list<Request*> requests_;
+    std::list<Move> moves_;
+    std::size_t live_capacity_ = 0, largest_ = 0, unmovable_ = 0;
+    std::uint64_t everything_use_ = 0, everything_streams_ = 0;
+    int frozen_ = 0;                       // granted ops that may touch anything and are not submitted yet
+    bool over_budget_warned_ = false;
+    std::int64_t last_progress_ns_ = 0;
+    std::uint64_t moves_begun_ = 0;
+    std::uint32_t next_id_ = 0;
+    struct PoolUse {
+        std::size_t current = 0, high = 0;
+    };
+    std::unordered_map<CUmemoryPool, PoolUse> pools_;
+    DeviceStats stats_;
+};
+
+}  // namespace udnnmem::pager

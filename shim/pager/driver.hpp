@@ -1,0 +1,33 @@
+// The driver calls that the pager makes, as a table of pointers: the preload fills it with the real driver's
+// own entry points, tests with whatever they like. Nothing in shim/pager calls CUDA in another way.
+//
+// Invariant: every required pointer is set before a Pager exists; optional ones may be null and are checked.
+#pragma once
+
+#include <cuda.h>
+
+namespace udnnmem::pager {
+
+// name of the exported symbol, required
+#define UDNNMEM_PAGER_DRIVER_CALLS(X)                                                                              \
+    X(cuCtxGetCurrent, 1) X(cuCtxSetCurrent, 1) X(cuCtxPushCurrent_v2, 1) X(cuCtxPopCurrent_v2, 1)                 \
+    X(cuCtxGetDevice, 1) X(cuCtxSynchronize, 1) X(cuDeviceGetCount, 1) X(cuDeviceGetAttribute, 1)                  \
+    X(cuDeviceTotalMem_v2, 1) X(cuMemGetInfo_v2, 1)                                                                \
+    X(cuMemAddressReserve, 1) X(cuMemAddressFree, 1) X(cuMemCreate, 1) X(cuMemRelease, 1) X(cuMemMap, 1)           \
+    X(cuMemUnmap, 1) X(cuMemSetAccess, 1) X(cuMemGetAllocationGranularity, 1)                                      \
+    X(cuMemHostAlloc, 1) X(cuMemFreeHost, 1)                                                                       \
+    X(cuMemcpyHtoDAsync_v2, 1) X(cuMemcpyDtoHAsync_v2, 1) X(cuMemcpyDtoDAsync_v2, 1) X(cuMemsetD8Async, 1)         \
+    X(cuMemsetD32Async, 1)                                                                                         \
+    X(cuStreamCreate, 1) X(cuStreamDestroy_v2, 1) X(cuStreamSynchronize, 1) X(cuStreamIsCapturing, 1)              \
+    X(cuStreamWaitEvent, 1) X(cuEventCreate, 1) X(cuEventDestroy_v2, 1) X(cuEventRecord, 1) X(cuEventQuery, 1)     \
+    X(cuEventSynchronize, 1) X(cuThreadExchangeStreamCaptureMode, 1)                      \
+    X(cuModuleLoadData, 1) X(cuModuleUnload, 1) X(cuModuleGetFunction, 1) X(cuLaunchKernel, 1)                     \
+    X(cuDeviceCanAccessPeer, 0) X(cuGetErrorName, 1)
+
+struct Driver {
+#define UDNNMEM_DECLARE(symbol, required) decltype(&::symbol) symbol = nullptr;
+    UDNNMEM_PAGER_DRIVER_CALLS(UDNNMEM_DECLARE)
+#undef UDNNMEM_DECLARE
+};
+
+}  // namespace udnnmem::pager

@@ -1,0 +1,54 @@
+// Frames of one place (the device, or the host), recycled: making and releasing physical memory is dear. Size classes
+// are powers of two of the granule up to 64 MiB; a buffer's capacity is a sum of them, largest first.
+//
+// Invariants
+//   - bytes made (in use and free) never exceed the budget, except by make_over_budget().
+//   - free frames of one class that another class needs are released first ("stranded": counted).
+// Guarded by the device's mutex.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "shim/pager/backing.hpp"
+
+namespace udnnmem::pager {
+
+class FramePool {
+  public:
+    FramePool(Backing& backing, Place place, std::size_t budget) : backing_(backing), place_(place), budget_(budget) {}
+    ~FramePool();
+
+    // Frames for `capacity` bytes (a multiple of the granule), in address order. False: not within the budget (or the
+    // driver refuses); then nothing was taken. `over_budget` ignores the budget.
+    bool take(std::size_t capacity, std::vector<Frame*>& out, bool over_budget = false);
+    void give_back(std::vector<Frame*>& frames);
+
+    std::size_t budget() const { return budget_; }
+    void set_budget(std::size_t bytes) { budget_ = bytes; trim(budget_); }
+    std::size_t in_use() const { return in_use_; }
+    std::size_t made() const { return made_; }
+    std::size_t peak_made() const { return peak_made_; }
+    std::uint64_t recreated() const { return recreated_; }
+    CUresult last_error() const { return last_error_; }
+    // How much a request may still take: the budget less what is in use.
+    std::size_t available() const { return budget_ > in_use_ ? budget_ - in_use_ : 0; }
+    void trim(std::size_t keep);
+
+  private:
+    static constexpr int kClasses = 32;
+    int largest_class() const;
+    Frame* take_class(int c, bool over_budget);
+
+    Backing& backing_;
+    Place place_;
+    std::size_t budget_, in_use_ = 0, made_ = 0, peak_made_ = 0;
+    std::uint64_t recreated_ = 0;
+    CUresult last_error_ = CUDA_SUCCESS;
+    std::array<std::vector<Frame*>, kClasses> free_;
+};
+
+}  // namespace udnnmem::pager

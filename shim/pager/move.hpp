@@ -1,0 +1,38 @@
+// One move of one buffer between device and host frames, as a state machine that the mover steps. A move can be
+// cancelled until its buffer is unmapped.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "shim/pager/buffer.hpp"
+
+namespace udnnmem::pager {
+
+struct Move {
+    enum class Kind : std::uint8_t { evict, fetch };
+    enum class Stage : std::uint8_t {
+        quiesce,   // leases that name the buffer are waited out, then the ops submitted before
+        compare,   // evict: hashing, to see whether the host copy still holds
+        copy,      // hash and copy out, or copy in
+        check,     // remapped; the frames left behind are hashed once more
+        recheck,   // evict: they had changed: is the host copy what was copied?
+        recopy,    // evict: copied again
+    };
+    Kind kind = Kind::evict;
+    Stage stage = Stage::quiesce;
+    Buffer* buffer = nullptr;
+    std::vector<Frame*> frames;   // fetch: the device frames it fills
+    bool copy = true;             // fetch: contents are wanted
+    bool clean = false;           // evict: nothing had to be copied
+    bool cancelled = false;
+    CUevent event = nullptr;      // of the stage in progress
+    bool recorded = false;
+    int ticket = -1;              // hash in progress
+    std::int64_t start_ns = 0;
+    bool cancellable() const { return stage <= Stage::copy; }
+};
+
+}  // namespace udnnmem::pager

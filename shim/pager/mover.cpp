@@ -1,0 +1,365 @@
+// DevicePager: the mover, the one thread that changes mappings. An event loop: every move is a state machine that is
+// stepped until nothing advances, then the thread waits for a request or for its own streams.
+#include <algorithm>
+
+#include "shim/pager/pager.hpp"
+
+namespace udnnmem::pager {
+
+void DevicePager::run() {
+    pager_.sink().thread_started();
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;  // a program's capture must not refuse our calls
+    driver_.cuThreadExchangeStreamCaptureMode(&mode);
+    CUcontext current = nullptr;
+    Lock lock(mutex_);
+    auto backoff = std::chrono::microseconds(10);
+    while (!stopping_) {
+        if (context_ && context_ != current && driver_.cuCtxSetCurrent(context_) == CUDA_SUCCESS) current = context_;
+        if (!context_) current = nullptr;
+        bool progress = step_moves();
+        progress |= serve_requests();
+        if (progress) {
+            backoff = std::chrono::microseconds(10);
+            // Whoever waits for the mutex (a launch, an allocation) gets it between two steps.
+            lock.unlock();
+            lock.lock();
+            continue;
+        }
+        if (moves_.empty()) granted_.notify_all();  // context_destroying() waits for this
+        if (moves_.empty() && requests_.empty()) {
+            mover_wake_.wait(lock);
+        } else {
+            mover_wake_.wait_for(lock, backoff);
+            backoff = std::min(backoff * 2, std::chrono::microseconds(200));
+        }
+    }
+    // Moves in flight are left as they are: the process is ending.
+}
+
+bool DevicePager::step_moves() {
+    bool progress = false;
+    for (auto it = moves_.begin(); it != moves_.end();) {
+        Move& m = *it;
+        progress |= step(m);
+        if (!m.buffer) it = moves_.erase(it);
+        else ++it;
+    }
+    return progress;
+}
+
+// No launch can be handing an op on `b` to the driver, and every op that was handed over has completed.
+bool DevicePager::quiet(Buffer* b) {
+    if (leased(b)) return false;
+    StreamTable& streams = pager_.streams();
+    return streams.complete(b->streams.load(), b->last_use.load()) && streams.complete(everything_streams_, everything_use_);
+}
+
+void DevicePager::start_evict(Buffer* b) {
+    Move m;
+    m.kind = Move::Kind::evict;
+    m.buffer = b;
+    m.start_ns = now_ns();
+    b->moving = true;
+    b->residency.store(Residency::evicting, std::memory_order_seq_cst);
+    moves_.push_back(std::move(m));
+    last_progress_ns_ = m.start_ns;
+}
+
+void DevicePager::start_fetch(Buffer* b, std::vector<Frame*> frames, bool copy) {
+    Move m;
+    m.kind = Move::Kind::fetch;
+    m.buffer = b;
+    m.frames = std::move(frames);
+    m.copy = copy;
+    m.start_ns = now_ns();
+    b->moving = true;
+    b->residency.store(Residency::fetching, std::memory_order_seq_cst);
+    last_progress_ns_ = m.start_ns;
+    moves_.push_back(std::move(m));
+}
+
+// Asks a move to end where it began. True if it will (at its next step); false: too late, it completes.
+bool DevicePager::cancel(Buffer* b) {
+    for (Move& m : moves_) {
+        if (m.buffer != b || m.cancelled || !m.cancellable()) continue;
+        m.cancelled = true;
+        return true;
+    }
+    return false;
+}
+
+bool DevicePager::record(Move& m, CUstream stream) {
+    if (!m.event) {
+        if (!spare_events_.empty()) {
+            m.event = spare_events_.back();
+            spare_events_.pop_back();
+        } else if (driver_.cuEventCreate(&m.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+            m.event = nullptr;
+            return false;
+        }
+    }
+    m.recorded = driver_.cuEventRecord(m.event, stream) == CUDA_SUCCESS;
+    return m.recorded;
+}
+
+bool DevicePager::passed(Move& m) {
+    if (!m.recorded) return true;
+    const CUresult result = driver_.cuEventQuery(m.event);
+    if (result == CUDA_ERROR_NOT_READY) return false;
+    m.recorded = false;
+    if (result != CUDA_SUCCESS)
+        pager_.fail("a copy between device and host failed: the context is in an error state; no memory moves any more");
+    return true;
+}
+
+// Ends the move with the buffer where `residency` says.
+void DevicePager::finish(Move& m, Residency residency) {
+    Buffer* b = m.buffer;
+    if (m.ticket >= 0) hasher_.read(m.ticket, nullptr);
+    if (m.event) spare_events_.push_back(m.event);
+    b->moving = false;
+    b->residency.store(residency, std::memory_order_seq_cst);
+    last_progress_ns_ = now_ns();
+    m.buffer = nullptr;
+}
+
+// A driver call of the move's own failed before anything was remapped: the buffer stays where it was.
+void DevicePager::fail_move(Move& m, CUresult) {
+    Buffer* b = m.buffer;
+    if (m.kind == Move::Kind::fetch) {
+        device_pool_->give_back(m.frames);
+        finish(m, Residency::host);
+    } else {
+        b->pinned = true;
+        finish(m, Residency::device);
+    }
+}
+
+void DevicePager::lost(const Buffer* b, const char* what) {
+    pager_.fail("buffer " + std::to_string(b->id) + " (" + std::to_string(b->bytes) + " bytes) " + what +
+                ": the program is stopped with a CUDA error rather than given wrong numbers");
+}
+
+// The bytes that go out hold words that look like addresses: what they point to comes along with this buffer from now on.
+void DevicePager::learn_table(Buffer* b, std::uint64_t addresses) {
+    b->table = false;
+    b->drags.clear();
+    if (!addresses) return;
+    std::vector<CUdeviceptr> found;
+    for (const Frame* f : b->device_frames) {
+        if (hasher_.find_addresses(f->alias, f->bytes, out_stream_, found) != CUDA_SUCCESS) {
+            b->pinned = true;
+            continue;
+        }
+        for (CUdeviceptr address : found) {
+            Buffer* target = pager_.find(address);
+            if (target && target != b && std::find(b->drags.begin(), b->drags.end(), target) == b->drags.end())
+                b->drags.push_back(target);
+        }
+    }
+    b->table = !b->drags.empty();
+}
+
+bool DevicePager::step(Move& m) {
+    if (m.cancelled && m.cancellable()) {
+        if (!passed(m)) return false;  // a copy in flight ends first; its result is not used
+        if (m.kind == Move::Kind::fetch) {
+            device_pool_->give_back(m.frames);
+            finish(m, Residency::host);
+        } else {
+            finish(m, Residency::device);
+        }
+        return true;
+    }
+    return m.kind == Move::Kind::evict ? step_evict(m) : step_fetch(m);
+}
+
+bool DevicePager::step_evict(Move& m) {
+    Buffer* b = m.buffer;
+    const bool landing = backing_->host_frames_can_be_mapped();
+    auto hash = [&](const std::vector<Frame*>& frames) {
+        m.ticket = hasher_.queue(frames, out_stream_);
+        return m.ticket >= 0;
+    };
+    auto copy_out = [&] {
+        for (std::size_t i = 0; i < b->device_frames.size(); ++i)
+            if (backing_->copy_out(*b->host_frames[i], *b->device_frames[i], out_stream_) != CUDA_SUCCESS) return false;
+        stats_.bytes_out += b->capacity;
+        return true;
+    };
+    switch (m.stage) {
+        case Move::Stage::quiesce: {
+            if (!quiet(b)) return false;
+            if (!b->touched) {  // never written: nothing to keep
+                backing_->unmap(b->base, b->capacity);
+                device_pool_->give_back(b->device_frames);
+                host_pool_->give_back(b->host_frames);
+                b->host_valid = false;
+                finish(m, Residency::unbacked);
+                return true;
+            }
+            if (b->host_valid && b->hash_known) {
+                if (!hash(b->device_frames) || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+                m.stage = Move::Stage::compare;
+                return true;
+            }
+            if (b->host_frames.empty() && !host_frames_for(b, b->host_frames)) return fail_move(m, CUDA_ERROR_OUT_OF_MEMORY), true;
+            b->host_valid = b->hash_known = false;
+            if (!hash(b->device_frames) || !copy_out() || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            m.stage = Move::Stage::copy;
+            return true;
+        }
+        case Move::Stage::compare: {
+            if (!passed(m)) return false;
+            const Hash now = hasher_.read(m.ticket, nullptr);
+            m.ticket = -1;
+            if (now == b->host_hash) {
+                m.clean = true;
+                break;
+            }
+            b->host_valid = b->hash_known = false;
+            if (!hash(b->device_frames) || !copy_out() || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            m.stage = Move::Stage::copy;
+            return true;
+        }
+        case Move::Stage::copy: {
+            if (!passed(m)) return false;
+            std::uint64_t addresses = 0;
+            b->host_hash = hasher_.read(m.ticket, &addresses);
+            m.ticket = -1;
+            b->host_valid = b->hash_known = true;
+            b->host_changed = false;
+            learn_table(b, addresses);
+            break;
+        }
+        case Move::Stage::check: {
+            if (!passed(m)) return false;
+            const Hash after = hasher_.read(m.ticket, nullptr);
+            m.ticket = -1;
+            if (after == b->host_hash) {
+                device_pool_->give_back(b->device_frames);
+                finish(m, Residency::host);
+                return true;
+            }
+            // Somebody wrote to the frames after they were copied, past everything that we know of.
+            ++stats_.repaired_moves;
+            b->pinned = true;
+            if (!landing || !hash(b->host_frames) || !record(m, out_stream_)) {
+                lost(b, "was written while it was moved");
+                finish(m, Residency::host);
+                return true;
+            }
+            m.stage = Move::Stage::recheck;
+            return true;
+        }
+        case Move::Stage::recheck: {
+            if (!passed(m)) return false;
+            const Hash host = hasher_.read(m.ticket, nullptr);
+            m.ticket = -1;
+            if (!(host == b->host_hash)) {
+                lost(b, "was written on the device and on the host while it was moved");
+                finish(m, Residency::host);
+                return true;
+            }
+            if (!hash(b->device_frames) || !copy_out() || !record(m, out_stream_)) {
+                lost(b, "could not be copied again after it was written during a move");
+                finish(m, Residency::host);
+                return true;
+            }
+            m.stage = Move::Stage::recopy;
+            return true;
+        }
+        case Move::Stage::recopy: {
+            if (!passed(m)) return false;
+            b->host_hash = hasher_.read(m.ticket, nullptr);
+            m.ticket = -1;
+            device_pool_->give_back(b->device_frames);
+            pager_.sink().event({Event::Kind::repaired, device_, b->id, b->capacity, m.start_ns, now_ns()});
+            finish(m, Residency::host);
+            return true;
+        }
+    }
+    // Copied (or clean): the memory behind the address changes now. Launches that name it wait.
+    if (backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+    if (landing && backing_->map(b->base, b->host_frames) != CUDA_SUCCESS) {
+        if (backing_->map(b->base, b->device_frames) != CUDA_SUCCESS) lost(b, "could not be mapped again");
+        return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+    }
+    ++stats_.evictions;
+    if (m.clean) ++stats_.clean_evictions;
+    pager_.sink().event({m.clean ? Event::Kind::clean_evict : Event::Kind::evict, device_, b->id, b->capacity, m.start_ns, now_ns()});
+    last_progress_ns_ = now_ns();
+    if (m.clean || verify_now()) {
+        ++stats_.verified_moves;
+        if (hash(b->device_frames) && record(m, out_stream_)) {
+            m.stage = Move::Stage::check;
+            return true;
+        }
+    }
+    device_pool_->give_back(b->device_frames);
+    finish(m, Residency::host);
+    return true;
+}
+
+// Whether this move's bytes are hashed once more: always at first, then the share that the user set.
+bool DevicePager::verify_now() {
+    const std::uint64_t n = moves_begun_++;
+    if (n < pager_.settings().always_verify) return true;
+    const double share = pager_.settings().verify;
+    return static_cast<std::uint64_t>(static_cast<double>(n + 1) * share) != static_cast<std::uint64_t>(static_cast<double>(n) * share);
+}
+
+bool DevicePager::step_fetch(Move& m) {
+    Buffer* b = m.buffer;
+    const bool landing = backing_->host_frames_can_be_mapped();
+    switch (m.stage) {
+        case Move::Stage::quiesce: {
+            if (!quiet(b)) return false;
+            if (b->host_changed.exchange(false)) b->hash_known = false;
+            if (m.copy) {
+                for (std::size_t i = 0; i < m.frames.size(); ++i)
+                    if (backing_->copy_in(*m.frames[i], *b->host_frames[i], in_stream_) != CUDA_SUCCESS)
+                        return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+                if (!record(m, in_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+                stats_.bytes_in += b->capacity;
+            }
+            m.stage = Move::Stage::copy;
+            return true;
+        }
+        case Move::Stage::copy: {
+            if (!passed(m)) return false;
+            if (landing && backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            if (backing_->map(b->base, m.frames) != CUDA_SUCCESS) {
+                if (landing && backing_->map(b->base, b->host_frames) != CUDA_SUCCESS) lost(b, "could not be mapped again");
+                return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            }
+            b->device_frames = std::move(m.frames);
+            m.frames.clear();
+            ++stats_.fetches;
+            pager_.sink().event({Event::Kind::fetch, device_, b->id, m.copy ? b->capacity : 0, m.start_ns, now_ns()});
+            last_progress_ns_ = now_ns();
+            // A launch that reached the host frames in between would have changed them.
+            if (m.copy && landing && b->hash_known && verify_now()) {
+                m.ticket = hasher_.queue(b->host_frames, in_stream_);
+                if (m.ticket >= 0 && record(m, in_stream_)) {
+                    ++stats_.verified_moves;
+                    m.stage = Move::Stage::check;
+                    return true;
+                }
+            }
+            finish(m, Residency::device);
+            return true;
+        }
+        case Move::Stage::check: {
+            if (!passed(m)) return false;
+            const Hash after = hasher_.read(m.ticket, nullptr);
+            m.ticket = -1;
+            if (!(after == b->host_hash)) lost(b, "was written in host memory while it was fetched");
+            finish(m, Residency::device);
+            return true;
+        }
+        default: finish(m, Residency::device); return true;
+    }
+}
+
+}  // namespace udnnmem::pager

@@ -1,0 +1,160 @@
+#include "shim/pager/pager.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace udnnmem::pager {
+
+std::int64_t now_ns() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Pager::Pager(const Driver& driver, const Settings& settings, Sink& sink)
+    : driver_(driver), settings_(settings), sink_(sink), streams_(driver_) {}
+
+Pager::~Pager() { stop(); }
+
+void Pager::stop() {
+    for (DevicePager* d : devices()) d->stop();
+}
+
+std::vector<DevicePager*> Pager::devices() {
+    std::vector<DevicePager*> all;
+    for (auto& d : devices_)
+        if (DevicePager* p = d.load(std::memory_order_acquire)) all.push_back(p);
+    return all;
+}
+
+DevicePager* Pager::current_device() {
+    CUdevice device = 0;
+    if (driver_.cuCtxGetDevice(&device) != CUDA_SUCCESS) return nullptr;
+    return this->device(device);
+}
+
+DevicePager* Pager::device(CUdevice device) {
+    if (device < 0 || device >= kMostDevices) return nullptr;
+    if (DevicePager* p = devices_[device].load(std::memory_order_acquire)) return p;
+    std::lock_guard lock(mutex_);
+    if (DevicePager* p = devices_[device].load(std::memory_order_acquire)) return p;
+    if (unusable_[device] || arena_failed_) return nullptr;
+    auto backing = make_vmm_backing(driver_, device);
+    if (!backing) {
+        unusable_[device] = true;
+        sink_.line(Sink::Level::warn, "device " + std::to_string(device) +
+                                          " has no virtual memory management (cuMemCreate): its memory is not managed");
+        return nullptr;
+    }
+    if (!arena_.bytes()) {
+        int count = 1;
+        driver_.cuDeviceGetCount(&count);
+        if (!arena_.start(driver_, backing->granule(), (std::size_t{1} << 40) * static_cast<std::size_t>(std::max(count, 1)))) {
+            arena_failed_ = true;
+            sink_.line(Sink::Level::warn, "no address range can be reserved (cuMemAddressReserve): memory is not managed");
+            return nullptr;
+        }
+    }
+    auto* made = new DevicePager(*this, device, std::move(backing));
+    devices_[device].store(made, std::memory_order_release);
+    return made;
+}
+
+void Pager::publish(const Op& op, Lease& lease) {
+    for (std::uint32_t i = 0; i < op.count; ++i) lease.buffers[i].store(op.buffers[i], std::memory_order_relaxed);
+    lease.count.store(op.count, std::memory_order_release);
+    lease.open(op.everything || !op.more.empty() ? Lease::everything : Lease::listed);
+}
+
+CUresult Pager::enter(Op& op) {
+    op.slot = &streams_.slot(op.stream);
+    if (streams_.capturing() && streams_.is_capturing(op.stream)) [[unlikely]] {
+        op.captured = true;  // recorded, not run: it touches nothing now
+        return CUDA_SUCCESS;
+    }
+    Lease& lease = my_lease();
+    publish(op, lease);
+    bool resident = !op.everything && op.more.empty() && op.overwrites.empty();
+    for (std::uint32_t i = 0; resident && i < op.count; ++i) {
+        const Buffer* b = op.buffers[i];
+        resident = b->residency.load(std::memory_order_seq_cst) == Residency::device &&
+                   !b->table.load(std::memory_order_relaxed);
+    }
+    if (resident) [[likely]]
+        return CUDA_SUCCESS;
+    lease.close();
+    return enter_slow(op);
+}
+
+CUresult Pager::enter_slow(Op& op) {
+    if (failed()) return CUDA_ERROR_UNKNOWN;
+    // What a pointer table leads to belongs to the op.
+    std::vector<Buffer*> named(op.buffers, op.buffers + op.count);
+    named.insert(named.end(), op.more.begin(), op.more.end());
+    std::vector<Buffer*> all;
+    for (Buffer* b : named) b->device->follow(b, all);
+    op.slow = true;
+    std::vector<DevicePager*> order = op.everything ? devices() : std::vector<DevicePager*>{};
+    for (Buffer* b : all)
+        if (std::find(order.begin(), order.end(), b->device) == order.end()) order.push_back(b->device);
+    std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->device() < b->device(); });
+    streams_.mark_tails();
+    for (DevicePager* d : order) {
+        Request request;
+        request.everything = op.everything;
+        for (Buffer* b : all)
+            if (b->device == d) request.need.push_back(b);
+        for (Buffer* b : op.overwrites)
+            if (b->device == d) request.overwrites.push_back(b);
+        op.requests.emplace_back(d, std::move(request));
+    }
+    for (std::size_t i = 0; i < op.requests.size(); ++i) {
+        const CUresult result = op.requests[i].first->acquire(op.requests[i].second);
+        if (result == CUDA_SUCCESS) continue;
+        for (std::size_t j = 0; j < i; ++j) op.requests[j].first->release(op.requests[j].second, false);
+        op.requests.clear();
+        op.slow = false;
+        op.captured = true;  // nothing was published: leave() has nothing to note
+        return result;
+    }
+    op.count = 0;
+    op.more.clear();
+    for (Buffer* b : all) {
+        if (op.count < Lease::kMany) op.buffers[op.count++] = b;
+        else op.more.push_back(b);
+    }
+    // Held buffers do not move, so what was granted is still so.
+    publish(op, my_lease());
+    return CUDA_SUCCESS;
+}
+
+void Pager::leave(Op& op, CUresult result) {
+    if (op.captured) return;
+    const std::uint64_t number = streams_.next();
+    const std::uint64_t bit = op.slot->bit();
+    auto note = [&](Buffer* b) {
+        if (!(b->streams.load(std::memory_order_relaxed) & bit)) b->streams.fetch_or(bit, std::memory_order_relaxed);
+        std::uint64_t seen = b->last_use.load(std::memory_order_relaxed);
+        while (seen < number && !b->last_use.compare_exchange_weak(seen, number, std::memory_order_release)) {
+        }
+        if (!b->touched.load(std::memory_order_relaxed)) b->touched.store(true, std::memory_order_relaxed);
+        if (b->residency.load(std::memory_order_relaxed) == Residency::host) b->host_changed.store(true, std::memory_order_relaxed);
+    };
+    for (std::uint32_t i = 0; i < op.count; ++i) note(op.buffers[i]);
+    for (Buffer* b : op.more) note(b);
+    if (op.everything) [[unlikely]]
+        for (auto& [d, r] : op.requests) d->note_everything(number, bit);
+    streams_.submitted(*op.slot, number);
+    my_lease().close();
+    if (op.slow) [[unlikely]]
+        for (auto& [d, r] : op.requests) d->release(r, result == CUDA_SUCCESS);
+}
+
+void Pager::fail(const std::string& line) {
+    if (failed_.exchange(true)) return;
+    sink_.line(Sink::Level::error, line);
+}
+
+void Pager::context_destroying(CUcontext context) {
+    for (DevicePager* d : devices()) d->context_destroying(context);
+}
+
+}  // namespace udnnmem::pager

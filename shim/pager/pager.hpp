@@ -1,0 +1,112 @@
+// The pager of a process: every device's, the arena that they share, and the two calls of the launch path,
+// enter() and leave(), which bracket each piece of GPU work.
+//
+// Thread-safe throughout. Nothing here throws; errors are CUresults. The launch path (enter, submit, leave with
+// everything resident) takes no lock, makes no system call and allocates nothing.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "shim/pager/arena.hpp"
+#include "shim/pager/buffer.hpp"
+#include "shim/pager/device.hpp"
+#include "shim/pager/driver.hpp"
+#include "shim/pager/lease.hpp"
+#include "shim/pager/settings.hpp"
+#include "shim/pager/streams.hpp"
+
+namespace udnnmem::pager {
+
+// One op between enter() and leave(). On the stack of the launching thread.
+struct Op {
+    CUstream stream = CU_STREAM_LEGACY;
+    bool everything = false;               // its access set is not known
+    std::uint32_t count = 0;               // buffers named, without repeats as far as that is cheap
+    Buffer* buffers[Lease::kMany];
+    std::vector<Buffer*> more;             // those beyond kMany (graphs)
+    std::vector<Buffer*> overwrites;       // wholly written, not read
+
+    // enter's
+    StreamSlot* slot = nullptr;
+    bool captured = false;
+    bool slow = false;
+    std::vector<std::pair<DevicePager*, Request>> requests;
+
+    void name(Buffer* b) {
+        for (std::uint32_t i = 0; i < count; ++i)
+            if (buffers[i] == b) return;
+        if (count < Lease::kMany) buffers[count++] = b;
+        else more.push_back(b);
+    }
+};
+
+// What the pager tells the outside: one line for the user, an event for the trace. May be called by any thread.
+struct Sink {
+    enum class Level { error, warn, info };
+    virtual ~Sink() = default;
+    virtual void line(Level, const std::string&) = 0;
+    virtual void event(const Event&) = 0;
+    virtual void thread_started() = 0;   // first thing on each thread of the pager's own
+};
+
+class Pager {
+  public:
+    Pager(const Driver& driver, const Settings& settings, Sink& sink);
+    ~Pager();
+
+    // The pager of the current context's device, made at its first use. Null: that device cannot be managed.
+    DevicePager* current_device();
+    DevicePager* device(CUdevice);
+
+    // The buffer that `address` lies in, null if none of ours.
+    Buffer* find(CUdeviceptr address) const { return arena_.contains(address) ? arena_.find(address) : nullptr; }
+    bool in_arena(CUdeviceptr address) const { return arena_.contains(address); }
+    const Arena& arena() const { return arena_; }
+
+    // Before the real call: CUDA_SUCCESS, or the error that the program gets instead of it.
+    CUresult enter(Op&);
+    // After it, whatever it answered.
+    void leave(Op&, CUresult);
+
+    // For DevicePager: ranges of the arena. 0: none left.
+    CUdeviceptr arena_range(std::size_t bytes, Buffer* owner) { return arena_.take_range(bytes, owner); }
+    void arena_return(CUdeviceptr at, std::size_t bytes) { arena_.free_range(at, bytes); }
+
+    StreamTable& streams() { return streams_; }
+    const Driver& driver() const { return driver_; }
+    const Settings& settings() const { return settings_; }
+    Sink& sink() { return sink_; }
+
+    // A state that nobody can repair: every later op is refused with CUDA_ERROR_UNKNOWN. One line.
+    void fail(const std::string& line);
+    bool failed() const { return failed_.load(std::memory_order_relaxed); }
+
+    void context_destroying(CUcontext);
+    void stop();
+    std::vector<DevicePager*> devices();
+
+  private:
+    CUresult enter_slow(Op&);
+    void publish(const Op&, Lease&);
+
+    const Driver driver_;
+    const Settings settings_;
+    Sink& sink_;
+    Arena arena_;
+    StreamTable streams_;
+    std::mutex mutex_;
+    static constexpr int kMostDevices = 64;
+    std::atomic<DevicePager*> devices_[kMostDevices] = {};
+    bool unusable_[kMostDevices] = {};
+    bool arena_failed_ = false;
+    std::atomic<bool> failed_{false};
+};
+
+std::int64_t now_ns();
+
+}  // namespace udnnmem::pager

@@ -1,0 +1,303 @@
+// DevicePager: what waiting launches need, and where the frames for it come from.
+#include <algorithm>
+
+#include "shim/pager/pager.hpp"
+
+namespace udnnmem::pager {
+
+CUresult DevicePager::acquire(Request& r) {
+    Lock lock(mutex_);
+    if (!started_ || stopping_) return stopping_ ? CUDA_ERROR_DEINITIALIZED : CUDA_SUCCESS;
+    r.since_ns = now_ns();
+    requests_.push_back(&r);
+    mover_wake_.notify_one();
+    granted_.wait(lock, [&] { return r.done || stopping_; });
+    requests_.remove(&r);
+    const std::int64_t end = now_ns();
+    ++stats_.stalls;
+    stats_.stall_ns += end - r.since_ns;
+    if (!r.done) return CUDA_ERROR_DEINITIALIZED;
+    lock.unlock();
+    if (!r.need.empty()) pager_.sink().event({Event::Kind::stall, device_, r.need[0]->id, 0, r.since_ns, end});
+    return r.result;
+}
+
+void DevicePager::release(Request& r, bool submitted_ok) {
+    Lock lock(mutex_);
+    if (!r.holding) return;
+    for (Buffer* b : r.need) --b->holds;
+    if (r.everything) --frozen_;
+    for (Buffer* b : r.overwrites) {
+        if (b->residency != Residency::device || !b->host_valid) continue;
+        if (submitted_ok) {
+            b->host_valid = b->hash_known = false;
+            host_pool_->give_back(b->host_frames);
+        } else {
+            // The call wrote nothing: what counts is still in the host frames.
+            revert_to_host(b);
+        }
+    }
+    r.holding = false;
+    mover_wake_.notify_one();
+}
+
+// The buffer's device frames hold nothing of worth; its host frames do. Nothing of the failed op was submitted.
+void DevicePager::revert_to_host(Buffer* b) {
+    backing_->unmap(b->base, b->capacity);
+    device_pool_->give_back(b->device_frames);
+    b->residency = Residency::unbacked;
+    if (backing_->host_frames_can_be_mapped()) backing_->map(b->base, b->host_frames);
+    b->residency = Residency::host;
+}
+
+void DevicePager::note_everything(std::uint64_t number, std::uint64_t stream_bit) {
+    Lock lock(mutex_);
+    everything_use_ = std::max(everything_use_, number);
+    everything_streams_ |= stream_bit;
+    for (Buffer* b : buffers_) {
+        b->touched = true;
+        if (b->residency == Residency::host) b->host_changed = true;
+    }
+}
+
+void DevicePager::hold(Request& r) {
+    if (r.holding) return;
+    r.holding = true;
+    for (Buffer* b : r.need) ++b->holds;
+    if (r.everything) ++frozen_;
+}
+
+void DevicePager::grant(Request& r, CUresult result) {
+    if (result != CUDA_SUCCESS && r.holding) {
+        for (Buffer* b : r.need) --b->holds;
+        if (r.everything) --frozen_;
+        r.holding = false;
+    }
+    r.result = result;
+    r.done = true;
+    granted_.notify_all();
+}
+
+bool DevicePager::past_deadline(const Request& r) const {
+    return now_ns() - std::max(r.since_ns, last_progress_ns_) > pager_.settings().deadline_ns;
+}
+
+// Serves requests in order; true if something changed.
+bool DevicePager::serve_requests() {
+    bool progress = false, oldest = true;
+    for (Request* r : requests_) {
+        if (r->done) continue;
+        progress |= r->everything ? (oldest && serve_everything(*r)) : serve(*r, oldest);
+        if (!r->done) oldest = false;
+    }
+    return progress;
+}
+
+bool DevicePager::serve(Request& r, bool oldest) {
+    // Those behind the oldest pass only if they need nothing.
+    auto ready = [&](Buffer* b) {
+        const Residency res = b->residency;
+        return res == Residency::device || (res == Residency::host && r.host_allowed && backing_->host_frames_can_be_mapped() &&
+                                            !b->moving);
+    };
+    if (!oldest && !std::all_of(r.need.begin(), r.need.end(), ready)) return false;
+    const bool first_look = !r.holding;
+    hold(r);
+    if (first_look && pager_.settings().force_host && backing_->host_frames_can_be_mapped()) r.host_allowed = true;
+
+    if (oldest && !r.host_allowed) {
+        // What cannot all be on the device at once runs partly from host frames.
+        std::size_t wanted = 0, fixed = unmovable_;
+        for (Buffer* b : r.need)
+            if (!b->pinned) wanted += b->capacity;
+        for (Buffer* b : buffers_)
+            if (b->pinned && !b->slab && b != scratch_ && b->residency == Residency::device) fixed += b->capacity;
+        if (wanted + fixed > device_pool_->budget() && backing_->host_frames_can_be_mapped()) r.host_allowed = true;
+    }
+    bool progress = false, waiting = false;
+    const bool deadline = past_deadline(r);
+    if (deadline && !r.host_allowed && backing_->host_frames_can_be_mapped()) {
+        r.host_allowed = true;
+        ++stats_.deadline_firings;
+        progress = true;
+    }
+    for (Buffer* b : r.need) {
+        if (b->residency == Residency::evicting && cancel(b)) progress = true;
+        if (b->residency == Residency::fetching && deadline && cancel(b)) progress = true;
+        if (ready(b)) continue;
+        if (!b->moving) {
+            if (bring(r, b)) progress = true;
+            if (r.done) return true;
+        }
+        if (!ready(b)) waiting = true;
+    }
+    if (waiting) return progress;
+    if (std::any_of(r.need.begin(), r.need.end(), [](Buffer* b) { return b->residency == Residency::host; }))
+        ++stats_.served_from_host;
+    grant(r, CUDA_SUCCESS);
+    return true;
+}
+
+// Starts bringing one buffer that is not on the device. False: nothing could be done now.
+bool DevicePager::bring(Request& r, Buffer* b) {
+    std::vector<Frame*> frames;
+    const bool force = pager_.settings().force_host && r.host_allowed;
+    if (!force && device_pool_->take(b->capacity, frames)) {
+        if (b->residency == Residency::unbacked) {
+            const CUresult result = map_now(b, std::move(frames));
+            if (result != CUDA_SUCCESS) grant(r, result == CUDA_ERROR_OUT_OF_MEMORY ? result : CUDA_ERROR_OUT_OF_MEMORY);
+            return true;
+        }
+        const bool overwritten = std::find(r.overwrites.begin(), r.overwrites.end(), b) != r.overwrites.end();
+        start_fetch(b, std::move(frames), b->touched && !overwritten);
+        return true;
+    }
+    if (!force && make_room(b->capacity)) return true;
+    // Room is on its way as long as something moves out.
+    const bool coming = std::any_of(moves_.begin(), moves_.end(), [](const Move& m) { return m.kind == Move::Kind::evict; });
+    if (coming && !past_deadline(r) && !force) return false;
+    if (backing_->host_frames_can_be_mapped() && (b->residency == Residency::host || land_on_host(b))) {
+        r.host_allowed = true;
+        return true;
+    }
+    if (device_pool_->take(b->capacity, frames, true)) {
+        ++stats_.over_budget;
+        if (!over_budget_warned_) {
+            over_budget_warned_ = true;
+            pager_.sink().line(Sink::Level::warn,
+                               "an op needs more device memory than the budget of " + std::to_string(device_pool_->budget()) +
+                                   " bytes and host memory cannot stand in: the budget is exceeded; raise UDNNMEM_BUDGET");
+        }
+        if (b->residency == Residency::unbacked) {
+            if (map_now(b, std::move(frames)) != CUDA_SUCCESS) grant(r, CUDA_ERROR_OUT_OF_MEMORY);
+        } else {
+            start_fetch(b, std::move(frames), b->touched);
+        }
+        return true;
+    }
+    if (coming) return false;
+    grant(r, CUDA_ERROR_OUT_OF_MEMORY);
+    return true;
+}
+
+// An op that may touch anything: every buffer is mapped, on the device or on the host, and nothing moves until the op
+// was submitted.
+bool DevicePager::serve_everything(Request& r) {
+    if (!moves_.empty()) return false;
+    const bool landing = backing_->host_frames_can_be_mapped();
+    for (Buffer* b : buffers_) {
+        if (!b->live || b->residency == Residency::device || (landing && b->residency == Residency::host)) continue;
+        std::vector<Frame*> frames;
+        if (b->residency == Residency::unbacked) {
+            if (device_pool_->take(b->capacity, frames) ? map_now(b, std::move(frames)) == CUDA_SUCCESS
+                                                        : landing && land_on_host(b))
+                continue;
+        } else if (device_pool_->take(b->capacity, frames, true)) {
+            start_fetch(b, std::move(frames), b->touched);
+            return true;
+        }
+        grant(r, CUDA_ERROR_OUT_OF_MEMORY);
+        return true;
+    }
+    hold(r);
+    grant(r, CUDA_SUCCESS);
+    return true;
+}
+
+CUresult DevicePager::map_now(Buffer* b, std::vector<Frame*> frames) {
+    const CUresult result = backing_->map(b->base, frames);
+    if (result != CUDA_SUCCESS) {
+        device_pool_->give_back(frames);
+        return result;
+    }
+    b->device_frames = std::move(frames);
+    b->residency = Residency::device;
+    last_progress_ns_ = now_ns();
+    return CUDA_SUCCESS;
+}
+
+// First touch from host frames.
+bool DevicePager::land_on_host(Buffer* b) {
+    std::vector<Frame*> frames;
+    if (b->residency != Residency::unbacked || !host_frames_for(b, frames)) return false;
+    if (backing_->map(b->base, frames) != CUDA_SUCCESS) {
+        host_pool_->give_back(frames);
+        return false;
+    }
+    b->host_frames = std::move(frames);
+    b->host_valid = true;
+    b->hash_known = false;
+    b->residency = Residency::host;
+    return true;
+}
+
+// Host frames; copies kept of buffers that are on the device give way.
+bool DevicePager::host_frames_for(Buffer* b, std::vector<Frame*>& out) {
+    while (!host_pool_->take(b->capacity, out)) {
+        Buffer* oldest = nullptr;
+        for (Buffer* o : buffers_)
+            if (!o->host_frames.empty() && o->residency == Residency::device && !o->moving && o->holds == 0 &&
+                (!oldest || o->last_use < oldest->last_use))
+                oldest = o;
+        if (!oldest) return false;
+        host_pool_->give_back(oldest->host_frames);
+        oldest->host_valid = oldest->hash_known = false;
+    }
+    return true;
+}
+
+// Sets moves off (or gives freed memory back) so that `bytes` of device frames become free. True: something changed.
+bool DevicePager::make_room(std::size_t bytes) {
+    if (frozen_) return false;
+    std::size_t coming = device_pool_->available();
+    for (const Move& m : moves_)
+        if (m.kind == Move::Kind::evict && !m.cancelled) coming += m.buffer->capacity;
+    bool progress = false;
+    if (coming < bytes && release_parked(bytes - coming)) return true;
+    while (coming < bytes) {
+        Buffer* victim = choose_victim();
+        if (!victim) break;
+        coming += victim->capacity;
+        progress = true;
+        start_evict(victim);
+    }
+    return progress;
+}
+
+// Gives back what the program has freed and nothing uses any more.
+bool DevicePager::release_parked(std::size_t bytes) {
+    bool progress = false;
+    std::size_t freed = 0;
+    for (auto it = parked_.begin(); it != parked_.end() && freed < bytes;) {
+        Buffer* b = it->second;
+        if (b->moving || b->holds || !quiet(b)) {
+            ++it;
+            continue;
+        }
+        if (b->residency == Residency::device) freed += b->capacity;
+        it = parked_.erase(it);
+        retire(b);
+        progress = true;
+    }
+    if (progress) last_progress_ns_ = now_ns();
+    return progress;
+}
+
+// The least recently used of those that may move; one whose ops have completed rather than one that is still in use.
+Buffer* DevicePager::choose_victim() {
+    Buffer* best = nullptr;
+    bool best_quiet = false;
+    for (Buffer* b : buffers_) {
+        if (b->residency != Residency::device || b->moving || b->pinned || b->slab || b->holds || !b->live) continue;
+        const bool older = !best || b->last_use.load() < best->last_use.load();
+        if (best && best_quiet && !older) continue;
+        const bool q = quiet(b);
+        if (!best || (q && !best_quiet) || (q == best_quiet && older)) {
+            best = b;
+            best_quiet = q;
+        }
+    }
+    return best;
+}
+
+}  // namespace udnnmem::pager

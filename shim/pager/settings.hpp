@@ -1,0 +1,21 @@
+// What the pager is told when it starts. Plain values: parsing and defaults are the options table's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace udnnmem::pager {
+
+struct Settings {
+    std::size_t device_budget = 0;   // bytes of device frames; 0: what is free when the device is first used, less a reserve
+    double device_share = 0;         // if not 0: this share of the device's memory instead
+    std::size_t host_budget = 0;     // bytes of pinned host frames
+    std::size_t small_below = 0;     // allocations smaller than this live in slabs; 0: half a granule
+    double verify = 0.01;            // share of moves whose bytes are hashed again once they have been checked `always_verify` times
+    std::uint64_t always_verify = 256;
+    std::int64_t deadline_ns = 500'000'000;  // a held-back launch without any progress for so long goes ahead from host frames
+    bool lazy_free = false;
+    bool force_host = false;         // tests: serve every miss from host frames
+};
+
+}  // namespace udnnmem::pager

@@ -1,0 +1,89 @@
+#include "shim/pager/slab.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include "shim/pager/pager.hpp"
+
+namespace udnnmem::pager {
+
+void SlabAllocator::add(Buffer* slab) {
+    slabs_[slab->base] = slab->capacity;
+    merge(slab->base, slab->capacity);
+}
+
+// Neighbours merge only within one slab: a block never spans two.
+void SlabAllocator::merge(CUdeviceptr at, std::size_t bytes) {
+    const auto slab = std::prev(slabs_.upper_bound(at));
+    auto it = free_.emplace(at, bytes).first;
+    if (auto next = std::next(it); next != free_.end() && at + it->second == next->first &&
+                                   next->first < slab->first + slab->second) {
+        it->second += next->second;
+        free_.erase(next);
+    }
+    if (it != free_.begin()) {
+        auto previous = std::prev(it);
+        if (previous->first >= slab->first && previous->first + previous->second == it->first) {
+            previous->second += it->second;
+            free_.erase(it);
+        }
+    }
+}
+
+void SlabAllocator::collect() {
+    StreamTable& streams = device_.pager_.streams();
+    std::erase_if(pending_, [&](const Pending& p) {
+        if (!streams.complete(p.streams, p.number)) return false;
+        merge(p.at, p.units);
+        return true;
+    });
+}
+
+CUdeviceptr SlabAllocator::take(std::size_t bytes, int slot, CUmemoryPool pool) {
+    const std::size_t units = (bytes + kUnit - 1) / kUnit * kUnit;
+    auto place = [&](CUdeviceptr at) {
+        live_[at] = {bytes, units, pool};
+        return at;
+    };
+    if (slot >= 0) {
+        for (auto it = pending_.begin(); it != pending_.end(); ++it) {
+            if (it->slot != slot || it->units != units) continue;
+            const CUdeviceptr at = it->at;
+            pending_.erase(it);
+            return place(at);
+        }
+    }
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        for (auto it = free_.begin(); it != free_.end(); ++it) {
+            if (it->second < units) continue;
+            const CUdeviceptr at = it->first;
+            const std::size_t left = it->second - units;
+            free_.erase(it);
+            if (left) free_[at + units] = left;
+            return place(at);
+        }
+        collect();
+    }
+    return 0;
+}
+
+bool SlabAllocator::free(CUdeviceptr at, int slot, std::uint64_t number, std::uint64_t streams) {
+    auto it = live_.find(at);
+    if (it == live_.end()) return false;
+    pending_.push_back({at, it->second.units, slot, number, streams});
+    live_.erase(it);
+    return true;
+}
+
+bool SlabAllocator::find(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool) const {
+    auto it = live_.upper_bound(at);
+    if (it == live_.begin()) return false;
+    --it;
+    if (at >= it->first + it->second.bytes) return false;
+    base = it->first;
+    bytes = it->second.bytes;
+    if (pool) *pool = it->second.pool;
+    return true;
+}
+
+}  // namespace udnnmem::pager

@@ -1,0 +1,219 @@
+#include "shim/pager/streams.hpp"
+
+#include <algorithm>
+
+namespace udnnmem::pager {
+namespace {
+
+// The last stream that this thread used, so that the launch path takes no lock.
+struct Recent {
+    CUstream stream = nullptr;
+    CUcontext context = nullptr;
+    std::uint64_t generation = 0;
+    StreamSlot* slot = nullptr;
+};
+constexpr int kRecent = 4;
+thread_local Recent t_recent[kRecent] __attribute__((tls_model("initial-exec")));
+thread_local int t_thread_tag __attribute__((tls_model("initial-exec")));  // its address names the thread
+
+void raise(std::atomic<std::uint64_t>& at_least, std::uint64_t value) {
+    std::uint64_t seen = at_least.load(std::memory_order_relaxed);
+    while (seen < value && !at_least.compare_exchange_weak(seen, value, std::memory_order_release)) {
+    }
+}
+
+}  // namespace
+
+StreamSlot& StreamTable::slot(CUstream stream) {
+    CUcontext context = nullptr;
+    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) driver_.cuCtxGetCurrent(&context);
+    const std::uint64_t generation = generation_.load(std::memory_order_acquire);
+    for (const Recent& r : t_recent)
+        if (r.stream == stream && r.context == context && r.generation == generation) return *r.slot;
+
+    const bool per_thread = stream == CU_STREAM_PER_THREAD;
+    // Per-thread slots are keyed by the thread as well, through the address of its tag.
+    CUstream key = per_thread ? reinterpret_cast<CUstream>(&t_thread_tag) : stream;
+    StreamSlot* found = nullptr;
+    {
+        std::lock_guard lock(mutex_);
+        for (auto& s : slots_)
+            if (s->alive && s->stream == key && (!context || s->context == context)) found = s.get();
+        if (!found) {
+            if (!context) driver_.cuCtxGetCurrent(&context);
+            found = make_slot(key, context, per_thread);
+            if (stream != CU_STREAM_LEGACY && !per_thread) context = nullptr;
+        }
+    }
+    static thread_local int turn = 0;
+    t_recent[turn++ % kRecent] = {stream, context, generation, found};
+    return *found;
+}
+
+StreamSlot* StreamTable::make_slot(CUstream stream, CUcontext context, bool per_thread) {
+    auto slot = std::make_unique<StreamSlot>();
+    slot->stream = stream;
+    slot->context = context;
+    slot->per_thread = per_thread;
+    slot->index = static_cast<int>(slots_.size());
+    slots_.push_back(std::move(slot));
+    slot_count_.store(static_cast<int>(slots_.size()), std::memory_order_release);
+    return slots_.back().get();
+}
+
+CUevent StreamTable::take_event(CUcontext context) {
+    {
+        std::lock_guard lock(mutex_);
+        for (std::size_t i = spare_.size(); i-- > 0;) {
+            if (spare_[i].context != context) continue;
+            CUevent event = spare_[i].event;
+            spare_.erase(spare_.begin() + static_cast<std::ptrdiff_t>(i));
+            return event;
+        }
+    }
+    CUevent event = nullptr;
+    if (driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
+    return event;
+}
+
+// By a thread that may record on the stream (any thread for a stream handle or the legacy stream, only its own thread for
+// a per-thread stream), with the stream's context current. Caller holds no slot mutex.
+void StreamTable::record_mark(StreamSlot& s) {
+    std::lock_guard lock(s.mutex);
+    if (!s.alive) return;
+    // With many marks pending the newest is moved on: it then covers more, later.
+    const bool reuse = s.marks.size() >= kMostMarks;
+    CUevent event = reuse ? s.marks.back().event : take_event(s.context);
+    if (!event) return;
+    const std::uint64_t value = now();
+    const CUresult result = driver_.cuEventRecord(event, s.per_thread ? CU_STREAM_PER_THREAD : s.stream);
+    if (result != CUDA_SUCCESS) {
+        if (!reuse) driver_.cuEventDestroy_v2(event);
+        return;
+    }
+    if (reuse) s.marks.back().value = value;
+    else s.marks.push_back({event, value});
+    s.marked.store(value, std::memory_order_release);
+    s.unmarked.store(0, std::memory_order_relaxed);
+}
+
+void StreamTable::submitted(StreamSlot& s, std::uint64_t number) {
+    raise(s.last_op, number);
+    const std::uint32_t n = s.unmarked.load(std::memory_order_relaxed) + 1;
+    s.unmarked.store(n, std::memory_order_relaxed);
+    if (n < kMarkEvery && !s.per_thread) return;
+    if (capturing() && (s.stream == CU_STREAM_LEGACY || s.per_thread || is_capturing(s.stream))) return;
+    poll(s);
+    record_mark(s);
+}
+
+void StreamTable::mark_tails() {
+    const int n = slot_count_.load(std::memory_order_acquire);
+    CUcontext current = nullptr;
+    driver_.cuCtxGetCurrent(&current);
+    for (int i = 0; i < n; ++i) {
+        StreamSlot* s;
+        {
+            std::lock_guard lock(mutex_);
+            s = slots_[static_cast<std::size_t>(i)].get();
+        }
+        if (!s->alive || s->per_thread || s->last_op.load() <= s->marked.load()) continue;
+        if (capturing() && (s->stream == CU_STREAM_LEGACY || is_capturing(s->stream))) continue;
+        const bool switch_context = s->context != current;
+        if (switch_context && driver_.cuCtxPushCurrent_v2(s->context) != CUDA_SUCCESS) continue;
+        poll(*s);
+        record_mark(*s);
+        CUcontext popped;
+        if (switch_context) driver_.cuCtxPopCurrent_v2(&popped);
+    }
+}
+
+void StreamTable::poll(StreamSlot& s) {
+    std::vector<Spare> done;
+    {
+        std::lock_guard lock(s.mutex);
+        while (!s.marks.empty()) {
+            const CUresult result = driver_.cuEventQuery(s.marks.front().event);
+            if (result == CUDA_ERROR_NOT_READY) break;
+            // Success, or a context in error: nothing that runs there will ever run again.
+            raise(s.completed, s.marks.front().value);
+            done.push_back({s.context, s.marks.front().event});
+            s.marks.pop_front();
+        }
+    }
+    if (!done.empty()) {
+        std::lock_guard lock(mutex_);
+        spare_.insert(spare_.end(), done.begin(), done.end());
+    }
+}
+
+bool StreamTable::complete(std::uint64_t mask, std::uint64_t number) {
+    const int n = slot_count_.load(std::memory_order_acquire);
+    for (int i = 0; i < n; ++i) {
+        StreamSlot* s;
+        {
+            std::lock_guard lock(mutex_);
+            s = slots_[static_cast<std::size_t>(i)].get();
+        }
+        if (!(mask & s->bit())) continue;
+        // Nothing of this stream is open if all that it ever ran is known complete.
+        auto idle = [&] { return s->completed.load() >= number || s->completed.load() >= s->last_op.load(); };
+        if (idle()) continue;
+        poll(*s);
+        if (!idle()) return false;
+    }
+    return true;
+}
+
+std::uint64_t StreamTable::all_streams() const {
+    const int n = slot_count_.load(std::memory_order_acquire);
+    return n >= 63 ? (std::uint64_t{1} << 63) - 1 : (std::uint64_t{1} << n) - 1;
+}
+
+void StreamTable::synchronised(CUstream stream, std::uint64_t up_to) {
+    raise(slot(stream).completed, up_to);
+}
+
+void StreamTable::synchronised_context(CUcontext context, std::uint64_t up_to) {
+    std::lock_guard lock(mutex_);
+    for (auto& s : slots_)
+        if (s->context == context) raise(s->completed, up_to);
+}
+
+void StreamTable::stream_destroying(CUstream stream) {
+    StreamSlot* found = nullptr;
+    {
+        std::lock_guard lock(mutex_);
+        for (auto& s : slots_)
+            if (s->alive && s->stream == stream) found = s.get();
+    }
+    if (!found) return;
+    if (!(capturing() && is_capturing(stream))) {
+        poll(*found);
+        record_mark(*found);
+    }
+    found->alive = false;
+    generation_.fetch_add(1);
+}
+
+void StreamTable::context_destroyed(CUcontext context) {
+    std::lock_guard lock(mutex_);
+    for (auto& s : slots_) {
+        if (s->context != context) continue;
+        std::lock_guard inner(s->mutex);
+        s->alive = false;
+        s->marks.clear();  // the events went with the context
+        s->completed.store(UINT64_MAX);
+    }
+    std::erase_if(spare_, [&](const Spare& e) { return e.context == context; });
+    generation_.fetch_add(1);
+}
+
+bool StreamTable::is_capturing(CUstream stream) const {
+    if (!capturing() || stream == CU_STREAM_LEGACY) return false;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (driver_.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS) return true;
+    return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+}  // namespace udnnmem::pager

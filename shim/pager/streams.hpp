@@ -1,0 +1,102 @@
+// Which ops have completed: marks (events recorded by launching threads on the ops' own streams) and the sequence
+// number that each covers.
+//
+// Invariants
+//   - An op's number is drawn after its submission and before its lease closes; a mark covers every number drawn
+//     before its event was recorded. So "the mark's event is complete" means that every op of that stream with a number
+//     up to the mark's value is complete.
+//   - Events are recorded by launching threads only, never on a capturing stream, nor on a legacy stream while any stream
+//     captures. The mover only queries them.
+//   - A slot's bit in a buffer's `streams` is its index modulo 63; bit 63 stands for ops that no mark can follow (the
+//     context has to be idle).
+//   - Slots are never deleted. A stream about to be destroyed leaves a last mark.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "shim/pager/driver.hpp"
+
+namespace udnnmem::pager {
+
+struct StreamSlot {
+    CUstream stream = nullptr;
+    CUcontext context = nullptr;
+    int index = 0;
+    bool per_thread = false;
+    std::atomic<bool> alive{true};
+    std::atomic<std::uint64_t> last_op{0};     // newest op on this stream
+    std::atomic<std::uint64_t> marked{0};      // covered by the newest mark
+    std::atomic<std::uint64_t> completed{0};   // known complete up to here
+    std::atomic<std::uint32_t> unmarked{0};    // ops since the newest mark
+    std::mutex mutex;                          // the marks
+    struct Mark {
+        CUevent event;
+        std::uint64_t value;
+    };
+    std::deque<Mark> marks;
+    std::uint64_t bit() const { return std::uint64_t{1} << (index % 63); }
+};
+
+class StreamTable {
+  public:
+    static constexpr std::uint32_t kMarkEvery = 32;   // ops of a stream between marks
+    static constexpr std::size_t kMostMarks = 64;     // pending marks of a stream
+
+    explicit StreamTable(const Driver& driver) : driver_(driver) {}
+
+    std::uint64_t now() const { return sequence_.load(std::memory_order_acquire); }
+    std::uint64_t next() { return sequence_.fetch_add(1, std::memory_order_acq_rel) + 1; }
+
+    // The slot of a stream as the program names it (CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, or a handle).
+    StreamSlot& slot(CUstream stream);
+
+    // After an op was submitted and numbered: notes it and records a mark when one is due.
+    void submitted(StreamSlot&, std::uint64_t number);
+    // Records marks on every stream whose tail has none (a thread that is about to wait for memory calls this).
+    void mark_tails();
+    // The program has waited for (or found complete) a stream, or everything of a context.
+    void synchronised(CUstream stream, std::uint64_t up_to);
+    void synchronised_context(CUcontext context, std::uint64_t up_to);
+    void stream_destroying(CUstream stream);
+    void context_destroyed(CUcontext context);
+
+    // Polls; true if every op up to `number` on the streams of `mask` has completed. Any thread.
+    bool complete(std::uint64_t mask, std::uint64_t number);
+    // The bits of every stream that has had an op.
+    std::uint64_t all_streams() const;
+
+    void capture_began() { capturing_.fetch_add(1); }
+    void capture_ended() { capturing_.fetch_sub(1); }
+    bool capturing() const { return capturing_.load(std::memory_order_acquire) > 0; }
+    // Whether work on `stream` is being recorded instead of run.
+    bool is_capturing(CUstream stream) const;
+
+  private:
+    StreamSlot* make_slot(CUstream stream, CUcontext context, bool per_thread);
+    void record_mark(StreamSlot&);
+    void poll(StreamSlot&);
+    CUevent take_event(CUcontext context);
+
+    const Driver& driver_;
+    std::atomic<std::uint64_t> sequence_{0};
+    std::atomic<int> capturing_{0};
+    std::atomic<std::uint64_t> generation_{1};   // changes when a handle may mean another stream
+    mutable std::mutex mutex_;                   // slots_, spare_
+    std::vector<std::unique_ptr<StreamSlot>> slots_;
+    std::atomic<int> slot_count_{0};
+    struct Spare {
+        CUcontext context;
+        CUevent event;
+    };
+    std::vector<Spare> spare_;
+    friend class StreamTableTest;
+};
+
+}  // namespace udnnmem::pager
