@@ -1,0 +1,19 @@
+// From a hook's description of its work to the buffers that it names: spans, kernel parameters, parameter buffers,
+// structs passed by value. Every 8-byte word that points into the arena names the buffer there.
+#pragma once
+
+#include "interpose/handlers.hpp"
+#include "shim/pager/pager.hpp"
+
+namespace udnnmem::preload {
+
+// Adds what `work` names to `op`. Does not allocate for up to Lease::kMany buffers.
+void name_accesses(pager::Pager& pager, const interpose::Work& work, pager::Op& op);
+
+// After a copy from host memory was made: addresses among its bytes make the destination a pointer table.
+void note_pointers_copied(pager::Pager& pager, const interpose::Work& work);
+
+// A tensor map descriptor was encoded for an address: kernels that get these 128 bytes by value name it.
+void remember_tensor_map(pager::Pager& pager, const void* descriptor, CUdeviceptr address);
+
+}  // namespace udnnmem::preload

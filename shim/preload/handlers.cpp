@@ -1,0 +1,378 @@
+// The handlers behind the hooks: each turns a call into buffers and asks the pager. What the pager does not manage is the
+// program's own call, untouched.
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+
+#include "interpose/driver.hpp"
+#include "shim/log/log.hpp"
+#include "shim/preload/accesses.hpp"
+#include "shim/preload/session.hpp"
+
+namespace udnnmem::preload {
+namespace {
+
+using namespace interpose;
+using pager::DevicePager;
+using pager::Op;
+using pager::Pager;
+
+// ---- memory ----------------------------------------------------------------------------------------------------------
+
+CUresult allocate(const Allocation& a, Submit real) noexcept {
+    Session* s = Session::get(true);
+    if (!s || !s->accepts_new() || !a.address) return real();
+    Pager& p = s->pager();
+    const bool ordered = a.kind == AllocationKind::stream_ordered;
+    if (ordered && p.streams().is_capturing(a.stream)) return real();  // becomes a node of the graph
+    DevicePager* d = p.current_device();
+    if (!d) return real();
+    s->banner();
+    std::size_t bytes = a.bytes, pitch = 0;
+    if (a.kind == AllocationKind::pitched) {
+        if (!a.pitch || !a.width || !a.height) return real();
+        int align = 0;  // rows start where textures and 2D copies want them
+        p.driver().cuDeviceGetAttribute(&align, CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, d->device());
+        const std::size_t unit = static_cast<std::size_t>(std::max(align, 512));
+        pitch = (a.width + unit - 1) / unit * unit;
+        if (pitch < a.width || pitch > SIZE_MAX / a.height) return CUDA_ERROR_OUT_OF_MEMORY;
+        bytes = pitch * a.height;
+    }
+    if (!bytes) return real();
+    CUdeviceptr address = 0;
+    try {
+        const CUresult result = d->allocate(bytes, a.stream, ordered, a.pool, address);
+        if (result != CUDA_SUCCESS) return result;
+    } catch (...) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *a.address = address;
+    if (a.pitch) *a.pitch = pitch;
+    s->allocated(address, bytes);
+    return CUDA_SUCCESS;
+}
+
+// cuMemFree waits for the device, and closed libraries rely on it.
+CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
+    Session* s = Session::get();
+    if (!s || !s->pager().in_arena(at)) return real();
+    Pager& p = s->pager();
+    pager::Buffer* b = p.find(at);
+    if (!b) return CUDA_ERROR_INVALID_VALUE;
+    CUresult waited = CUDA_SUCCESS;
+    if (!s->options().lazy_free && !p.streams().capturing()) {
+        CUcontext context = nullptr;
+        const std::uint64_t up_to = p.streams().now();
+        p.driver().cuCtxGetCurrent(&context);
+        waited = p.driver().cuCtxSynchronize();
+        if (waited == CUDA_SUCCESS) p.streams().synchronised_context(context, up_to);
+    }
+    const CUresult result = b->device->free(at, nullptr, false);
+    return result != CUDA_SUCCESS ? result : waited;
+}
+
+CUresult free_async(CUdeviceptr at, CUstream stream, const char*, Submit real) noexcept {
+    Session* s = Session::get();
+    if (!s || !s->pager().in_arena(at)) return real();
+    pager::Buffer* b = s->pager().find(at);
+    if (!b) return CUDA_ERROR_INVALID_VALUE;
+    return b->device->free(at, stream, true);
+}
+
+// ---- work ------------------------------------------------------------------------------------------------------------
+
+CUresult work(const Work& w, Submit submit) noexcept {
+    Session* s = Session::get();
+    if (!s) return submit();
+    Pager& p = s->pager();
+    Op op;
+    op.stream = w.stream;
+    try {
+        name_accesses(p, w, op);
+        if (!op.count && !op.everything) return submit();
+        if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return result;
+        // Before the call: what the copy brings may be used by an op of another thread as soon as it is submitted.
+        if (w.kind == WorkKind::copy) note_pointers_copied(p, w);
+    } catch (...) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const CUresult result = submit();
+    p.leave(op, result);
+    if (w.launch) s->launched();
+    return result;
+}
+
+// Two launches of one graph are ordered, also on different streams and in pieces.
+struct GraphOrder {
+    std::mutex mutex;
+    CUevent event = nullptr;
+};
+std::mutex g_graphs_mutex;
+std::unordered_map<CUgraphExec, std::unique_ptr<GraphOrder>> g_graphs;
+
+CUresult launch_in_pieces(Pager& p, CUgraphExec exec, const GraphExec& graph, CUstream stream) {
+    GraphOrder* order;
+    {
+        std::lock_guard lock(g_graphs_mutex);
+        auto& slot = g_graphs[exec];
+        if (!slot) slot = std::make_unique<GraphOrder>();
+        order = slot.get();
+    }
+    std::lock_guard lock(order->mutex);
+    const pager::Driver& d = p.driver();
+    if (order->event) d.cuStreamWaitEvent(stream, order->event, 0);
+    const auto& nodes = graph.nodes();
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+        if (!nodes[i].enabled) continue;
+        Work w = nodes[i].work;
+        w.stream = stream;
+        const CUresult result = work(w, [&] { return graph.issue(i, stream); });
+        if (result != CUDA_SUCCESS) return result;
+    }
+    if (!order->event) d.cuEventCreate(&order->event, CU_EVENT_DISABLE_TIMING);
+    return order->event ? d.cuEventRecord(order->event, stream) : CUDA_SUCCESS;
+}
+
+CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream, Submit submit) noexcept {
+    Session* s = Session::get();
+    if (!s) return submit();
+    Pager& p = s->pager();
+    Op op;
+    op.stream = stream;
+    try {
+        for (const GraphNode& node : graph.nodes())
+            if (node.enabled) name_accesses(p, node.work, op);
+        op.overwrites.clear();  // an earlier node may read what a later one overwrites
+        if (!op.count && !op.everything) return submit();
+        if (!p.streams().is_capturing(stream) && graph.issuable() && !p.fits_together(op))
+            return launch_in_pieces(p, exec, graph, stream);
+        if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return result;
+    } catch (...) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const CUresult result = submit();
+    p.leave(op, result);
+    s->launched();
+    return result;
+}
+
+// ---- ordering --------------------------------------------------------------------------------------------------------
+
+void synchronised(SyncScope, CUstream, CUevent) noexcept {}
+void event_recorded(CUevent, CUstream) noexcept {}
+void event_waited(CUstream, CUevent) noexcept {}
+void stream_created(CUstream) noexcept {}
+
+void stream_destroying(CUstream stream) noexcept {
+    if (Session* s = Session::get()) s->pager().streams().stream_destroying(stream);
+}
+void capture_began(CUstream) noexcept {
+    if (Session* s = Session::get(true)) s->pager().streams().capture_began();
+}
+void capture_ended(CUstream) noexcept {
+    if (Session* s = Session::get()) s->pager().streams().capture_ended();
+}
+void context_destroying(CUcontext context) noexcept {
+    Session* s = Session::get();
+    if (!s) return;
+    s->pager().context_destroying(context);
+    std::lock_guard lock(g_graphs_mutex);
+    g_graphs.clear();  // their events go with the context
+}
+void context_destroyed(CUcontext context) noexcept {
+    if (Session* s = Session::get()) s->pager().streams().context_destroyed(context);
+}
+
+// ---- questions -------------------------------------------------------------------------------------------------------
+
+CUresult memory_info(std::size_t* free, std::size_t* total, Submit real) noexcept {
+    const CUresult result = real();
+    Session* s = Session::get();
+    if (result != CUDA_SUCCESS || !s) return result;
+    DevicePager* d = s->pager().current_device();
+    if (!d) return result;
+    const auto m = d->memory();
+    std::size_t real_free = 0, real_total = 0;
+    s->pager().driver().cuMemGetInfo_v2(&real_free, &real_total);
+    if (s->options().report_virtual) {
+        const std::size_t whole = m.device_budget + m.host_budget;
+        if (total) *total = whole;
+        if (free) *free = whole > m.live ? whole - m.live : 0;
+    } else if (free) {
+        // As if the program's buffers, all of them and nothing else, were on the device.
+        const std::size_t without_us = real_free + m.frames;
+        *free = without_us > m.live ? without_us - m.live : 0;
+    }
+    return result;
+}
+
+CUresult total_memory(std::size_t* bytes, CUdevice device, Submit real) noexcept {
+    const CUresult result = real();
+    Session* s = Session::get();
+    if (result != CUDA_SUCCESS || !s || !s->options().report_virtual || !bytes) return result;
+    if (DevicePager* d = s->pager().device(device)) {
+        const auto m = d->memory();
+        *bytes = m.device_budget + m.host_budget;
+    }
+    return result;
+}
+
+CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at, Submit real) noexcept {
+    Session* s = Session::get();
+    if (!s || !s->pager().in_arena(at)) return real();
+    pager::Buffer* b = s->pager().find(at);
+    CUdeviceptr found = 0;
+    std::size_t size = 0;
+    if (!b || !b->device->range_of(at, found, size)) return CUDA_ERROR_NOT_FOUND;
+    if (base) *base = found;
+    if (bytes) *bytes = size;
+    return CUDA_SUCCESS;
+}
+
+// What the driver would say of the pointer if the buffer were an ordinary allocation. False: not for us to say.
+bool answer(Session& s, void* data, CUpointer_attribute attribute, CUdeviceptr at, CUresult& result) {
+    pager::Buffer* b = s.pager().find(at);
+    CUdeviceptr base = 0;
+    std::size_t bytes = 0;
+    CUmemoryPool pool = nullptr;
+    result = CUDA_SUCCESS;
+    if (!b || !b->device->range_of(at, base, bytes, &pool)) {
+        result = CUDA_ERROR_INVALID_VALUE;
+        return true;
+    }
+    auto put = [&](auto value) { std::memcpy(data, &value, sizeof value); };
+    switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_CONTEXT: put(b->context); return true;
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: put(static_cast<unsigned>(CU_MEMORYTYPE_DEVICE)); return true;
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: put(at); return true;
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+            put(static_cast<void*>(nullptr));
+            result = CUDA_ERROR_INVALID_VALUE;
+            return true;
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: put(0u); return true;
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID: put(static_cast<unsigned long long>(b->id) + 1); return true;
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED: put(0u); return true;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: put(static_cast<int>(b->device->device())); return true;
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: put(0u); return true;
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: put(base); return true;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE: put(bytes); return true;
+        case CU_POINTER_ATTRIBUTE_MAPPED: put(1u); return true;
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: put(0ull); return true;
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+            if (pool || !b->stream_ordered) {
+                put(pool);
+            } else {
+                CUmemoryPool current = nullptr;
+                static const auto ask = UDNNMEM_REAL(cuDeviceGetMemPool);
+                if (ask) ask(&current, b->device->device());
+                put(current);
+            }
+            return true;
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: put(bytes); return true;
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: put(base); return true;
+        default: return false;
+    }
+}
+
+CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr at, Submit real) noexcept {
+    Session* s = Session::get();
+    CUresult result;
+    if (!s || !data || !s->pager().in_arena(at) || !answer(*s, data, attribute, at, result)) return real();
+    return result;
+}
+
+CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr at, Submit real) noexcept {
+    Session* s = Session::get();
+    if (!s || !attributes || !data || !s->pager().in_arena(at)) return real();
+    // The plural form never fails for a pointer: what does not apply is zero.
+    const CUresult result = real();
+    for (unsigned i = 0; i < count; ++i) {
+        CUresult ignored;
+        if (data[i]) answer(*s, data[i], attributes[i], at, ignored);
+    }
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
+}
+
+CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value, bool set, Submit real) noexcept {
+    const CUresult result = real();
+    Session* s = Session::get();
+    if (result != CUDA_SUCCESS || !s || !value) return result;
+    const bool high = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+    const bool current = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
+    if (!high && !current) return result;
+    DevicePager* d = s->pager().current_device();
+    if (!d) return result;
+    std::size_t now = 0, most = 0;
+    d->pool_usage(pool, now, most, set && high);
+    if (!set) {
+        cuuint64_t told = 0;
+        std::memcpy(&told, value, sizeof told);
+        told += high ? most : now;
+        std::memcpy(value, &told, sizeof told);
+    }
+    return result;
+}
+
+CUresult pool_trim(CUmemoryPool, std::size_t, Submit real) noexcept { return real(); }
+
+// ---- what cannot be followed -----------------------------------------------------------------------------------------
+
+CUresult escaping(CUdeviceptr at, Escape, const char*) noexcept {
+    Session* s = Session::get();
+    if (!s || !s->pager().in_arena(at)) return CUDA_SUCCESS;
+    pager::Buffer* b = s->pager().find(at);
+    if (!b) return CUDA_ERROR_INVALID_VALUE;
+    return b->device->pin(b);
+}
+
+CUresult ipc_get(CUipcMemHandle*, CUdeviceptr at, Submit real) noexcept {
+    Session* s = Session::get();
+    if (!s || !s->pager().in_arena(at)) return real();
+    static log::Once once;
+    if (once.first()) log::warn("cuIpcGetMemHandle: managed memory cannot be shared by IPC handles; use UDNNMEM_ONLY or UDNNMEM_DISABLE for this program");
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+void tensor_map(const void* descriptor, CUdeviceptr at) noexcept {
+    if (Session* s = Session::get()) remember_tensor_map(s->pager(), descriptor, at);
+}
+
+void unknown_version(const char* name, int version) noexcept {
+    static log::Once once;
+    if (once.first())
+        Session::end_paging(std::string(name) + " of CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10) +
+                            " is not known to this version of udnnmem");
+}
+
+}  // namespace
+
+const Handlers handlers = {
+    .allocate = allocate,
+    .free = free_now,
+    .free_async = free_async,
+    .work = work,
+    .launch_graph = launch_graph,
+    .synchronised = synchronised,
+    .event_recorded = event_recorded,
+    .event_waited = event_waited,
+    .stream_created = stream_created,
+    .stream_destroying = stream_destroying,
+    .capture_began = capture_began,
+    .capture_ended = capture_ended,
+    .context_destroying = context_destroying,
+    .context_destroyed = context_destroyed,
+    .memory_info = memory_info,
+    .total_memory = total_memory,
+    .address_range = address_range,
+    .pointer_attribute = pointer_attribute,
+    .pointer_attributes = pointer_attributes,
+    .pool_attribute = pool_attribute,
+    .pool_trim = pool_trim,
+    .escaping = escaping,
+    .ipc_get = ipc_get,
+    .tensor_map = tensor_map,
+    .unknown_version = unknown_version,
+};
+
+}  // namespace udnnmem::preload

@@ -1,0 +1,46 @@
+// The library in one process: options, log, trace, the pager, and whether any of it is at work. Made at the program's
+// first managed call, never in a constructor; left alone (leaked) at exit, because libraries call the driver from
+// their own destructors.
+//
+// Invariants: a process that was forked after the session started passes everything through; what cannot work passes
+// everything through and has said why in one line.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "interpose/handlers.hpp"
+#include "shim/options/options.hpp"
+#include "shim/pager/pager.hpp"
+
+namespace udnnmem::preload {
+
+class Session final : public pager::Sink {
+  public:
+    // Null while there is none or it has ended: then everything passes through. Starts it if `start`.
+    static Session* get(bool start = false) noexcept;
+    // Everything passes through from now on; buffers that exist stay where they are and keep being served.
+    static void end_paging(const std::string& why) noexcept;
+
+    pager::Pager& pager() { return *pager_; }
+    const Options& options() const { return options_; }
+    bool accepts_new() const { return accepting_.load(std::memory_order_relaxed); }
+    void summary();
+
+    void line(Level, const std::string&) override;
+    void event(const pager::Event&) override;
+    void thread_started() override;
+
+  private:
+    bool start();
+    void banner();
+
+    Options options_;
+    std::unique_ptr<pager::Pager> pager_;
+    std::atomic<bool> accepting_{true}, banner_said_{false};
+    friend struct SessionStarter;
+};
+
+extern const interpose::Handlers handlers;
+
+}  // namespace udnnmem::preload
