@@ -245,14 +245,16 @@ bool DevicePager::range_of(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes
     return true;
 }
 
-void DevicePager::pin(Buffer* b) {
+CUresult DevicePager::pin(Buffer* b) {
     Request request;
     request.need = {b};
     pager_.streams().mark_tails();
-    if (acquire(request) != CUDA_SUCCESS) return;
+    const CUresult result = acquire(request);
+    if (result != CUDA_SUCCESS) return result;
     Lock lock(mutex_);
     b->pinned = true;
     --b->holds;
+    return CUDA_SUCCESS;
 }
 
 void DevicePager::add_drag(Buffer* table, Buffer* target) {
@@ -319,16 +321,20 @@ void DevicePager::stop() {
     if (mover_.joinable()) mover_.join();
 }
 
-std::size_t DevicePager::live_bytes() {
+std::size_t DevicePager::live_bytes() const {
     std::size_t total = 0;
     for (const auto& [pool, use] : pools_) total += use.current;
     return total;
 }
 
-std::size_t DevicePager::bytes_not_resident() {
+DevicePager::Memory DevicePager::memory() {
     Lock lock(mutex_);
-    const std::size_t live = live_bytes();
-    return live > device_pool_->made() ? live - device_pool_->made() : 0;
+    return {live_bytes(), device_pool_->made(), device_pool_->budget(), host_pool_->budget()};
+}
+
+bool DevicePager::fits_on_device(std::size_t bytes) {
+    Lock lock(mutex_);
+    return unmovable_ + bytes <= device_pool_->budget();
 }
 
 void DevicePager::pool_usage(CUmemoryPool pool, std::size_t& current, std::size_t& high, bool reset_high) {
@@ -337,6 +343,37 @@ void DevicePager::pool_usage(CUmemoryPool pool, std::size_t& current, std::size_
     current = use.current;
     if (reset_high) use.high = use.current;
     high = use.high;
+}
+
+std::string DevicePager::is_valid() {
+    Lock lock(mutex_);
+    std::size_t device_bytes = 0, host_bytes = 0;
+    auto name = [](const Buffer* b) { return "buffer " + std::to_string(b->id); };
+    for (const Buffer* b : buffers_) {
+        std::size_t on_device = 0, on_host = 0;
+        for (const Frame* f : b->device_frames) on_device += f->bytes;
+        for (const Frame* f : b->host_frames) on_host += f->bytes;
+        device_bytes += on_device;
+        host_bytes += on_host;
+        if (on_device && on_device != b->capacity) return name(b) + " has device frames for a part of it";
+        if (on_host && on_host != b->capacity) return name(b) + " has host frames for a part of it";
+        const Residency r = b->residency;
+        if (r == Residency::device && !on_device) return name(b) + " is on the device without frames";
+        if (r == Residency::host && !on_host) return name(b) + " is on the host without frames";
+        if (r == Residency::unbacked && on_device) return name(b) + " is unbacked and has device frames";
+        if ((r == Residency::evicting || r == Residency::fetching) && !b->moving) return name(b) + " is between places and nothing moves it";
+        if (b->host_valid && !on_host) return name(b) + " has a valid host copy without frames";
+        if (b->base < pager_.arena().begin()) return name(b) + " lies outside the arena";
+        for (std::size_t at = 0; at < b->capacity; at += granule())
+            if (pager_.find(b->base + at) != b) return name(b) + " is not what the arena's table says";
+    }
+    for (const Move& m : moves_)
+        for (const Frame* f : m.frames) device_bytes += f->bytes;
+    if (device_bytes != device_pool_->in_use()) return "device frames in use are not those that buffers hold";
+    if (host_bytes != host_pool_->in_use()) return "host frames in use are not those that buffers hold";
+    if (device_pool_->made() > device_pool_->budget() && !stats_.over_budget) return "device frames exceed the budget";
+    if (host_pool_->made() > host_pool_->budget()) return "host frames exceed the host budget";
+    return {};
 }
 
 DeviceStats DevicePager::stats() {

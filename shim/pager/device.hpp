@@ -22,6 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "profiler/trace/run.hpp"
 #include "shim/pager/arena.hpp"
 #include "shim/pager/buffer.hpp"
 #include "shim/pager/frames.hpp"
@@ -40,6 +41,7 @@ class Pager;
 struct Request {
     std::vector<Buffer*> need;        // without repeats
     std::vector<Buffer*> overwrites;  // subset of need whose contents are not wanted
+    std::vector<Buffer*> uncopied;    // of those: brought in without their contents, which the host frames still have
     bool everything = false;          // an op whose access set is not known
     bool host_allowed = false;        // granted from host frames where device frames cannot be had
     bool holding = false, done = false;
@@ -67,7 +69,8 @@ class DevicePager {
     CUresult acquire(Request&);
     void release(Request&, bool submitted_ok);
 
-    void pin(Buffer*);
+    // Brought to the device and never moved again; CUDA's error if it cannot be brought.
+    CUresult pin(Buffer*);
     void add_drag(Buffer* table, Buffer* target);
     // Every buffer that `b` leads to through memory, itself included, is appended once.
     void follow(Buffer* b, std::vector<Buffer*>& out);
@@ -77,9 +80,13 @@ class DevicePager {
     void stop();
 
     DeviceStats stats();
-    std::size_t live_bytes();
-    // Bytes as the driver would count them for what is live but not on the device, for memory questions.
-    std::size_t bytes_not_resident();
+    // For memory questions.
+    struct Memory {
+        std::size_t live, frames, device_budget, host_budget;  // bytes: the program's; of device frames made
+    };
+    Memory memory();
+    // Whether buffers of so many bytes can be on the device at once, beside what never leaves it.
+    bool fits_on_device(std::size_t bytes);
     void pool_usage(CUmemoryPool pool, std::size_t& current, std::size_t& high, bool reset_high);
     // Empty if every invariant holds, else the first that does not.
     std::string is_valid();
@@ -93,6 +100,7 @@ class DevicePager {
     Buffer* take_parked(std::size_t capacity, StreamSlot* slot);
     void retire(Buffer*);
     bool fits(std::size_t capacity) const;
+    std::size_t live_bytes() const;
     CUresult start_context(Lock&);
 
     // mover.cpp
@@ -106,6 +114,7 @@ class DevicePager {
     bool quiet(Buffer*);       // no lease names it, every op that does has completed
     bool passed(Move&);        // the move's event
     bool record(Move&, CUstream);
+    void tell(profiler::EventKind, const Buffer*, std::size_t bytes, std::int64_t start_ns);
     void lost(const Buffer*, const char* what);
     void learn_table(Buffer*, std::uint64_t addresses);
     void fail_move(Move&, CUresult);

@@ -49,6 +49,11 @@ Frame* FramePool::take_class(int c, bool over_budget) {
     }
     if (last_error_ != CUDA_SUCCESS) {
         delete frame;
+        // Somebody else holds what the budget promised: what is ours now is what there is to work with.
+        if (last_error_ == CUDA_ERROR_OUT_OF_MEMORY && !over_budget && in_use_ < budget_) {
+            budget_ = in_use_;
+            ++shrunk_;
+        }
         return nullptr;
     }
     made_ += bytes;

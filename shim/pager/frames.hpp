@@ -33,6 +33,7 @@ class FramePool {
     std::size_t made() const { return made_; }
     std::size_t peak_made() const { return peak_made_; }
     std::uint64_t recreated() const { return recreated_; }
+    std::uint64_t shrunk() const { return shrunk_; }  // times that the driver had less than the budget
     CUresult last_error() const { return last_error_; }
     // How much a request may still take: the budget less what is in use.
     std::size_t available() const { return budget_ > in_use_ ? budget_ - in_use_ : 0; }
@@ -46,7 +47,7 @@ class FramePool {
     Backing& backing_;
     Place place_;
     std::size_t budget_, in_use_ = 0, made_ = 0, peak_made_ = 0;
-    std::uint64_t recreated_ = 0;
+    std::uint64_t recreated_ = 0, shrunk_ = 0;
     CUresult last_error_ = CUDA_SUCCESS;
     std::array<std::vector<Frame*>, kClasses> free_;
 };

@@ -135,6 +135,11 @@ void DevicePager::fail_move(Move& m, CUresult) {
     }
 }
 
+void DevicePager::tell(profiler::EventKind kind, const Buffer* b, std::size_t bytes, std::int64_t start_ns) {
+    pager_.sink().event({kind, device_, BufferId(static_cast<std::int32_t>(b->id)), Bytes(static_cast<std::int64_t>(bytes)),
+                         Nanoseconds(start_ns), Nanoseconds(now_ns())});
+}
+
 void DevicePager::lost(const Buffer* b, const char* what) {
     pager_.fail("buffer " + std::to_string(b->id) + " (" + std::to_string(b->bytes) + " bytes) " + what +
                 ": the program is stopped with a CUDA error rather than given wrong numbers");
@@ -274,7 +279,6 @@ bool DevicePager::step_evict(Move& m) {
             b->host_hash = hasher_.read(m.ticket, nullptr);
             m.ticket = -1;
             device_pool_->give_back(b->device_frames);
-            pager_.sink().event({Event::Kind::repaired, device_, b->id, b->capacity, m.start_ns, now_ns()});
             finish(m, Residency::host);
             return true;
         }
@@ -287,7 +291,7 @@ bool DevicePager::step_evict(Move& m) {
     }
     ++stats_.evictions;
     if (m.clean) ++stats_.clean_evictions;
-    pager_.sink().event({m.clean ? Event::Kind::clean_evict : Event::Kind::evict, device_, b->id, b->capacity, m.start_ns, now_ns()});
+    tell(m.clean ? profiler::EventKind::evict_clean : profiler::EventKind::evict, b, b->capacity, m.start_ns);
     last_progress_ns_ = now_ns();
     if (m.clean || verify_now()) {
         ++stats_.verified_moves;
@@ -336,7 +340,7 @@ bool DevicePager::step_fetch(Move& m) {
             b->device_frames = std::move(m.frames);
             m.frames.clear();
             ++stats_.fetches;
-            pager_.sink().event({Event::Kind::fetch, device_, b->id, m.copy ? b->capacity : 0, m.start_ns, now_ns()});
+            tell(profiler::EventKind::fetch, b, m.copy ? b->capacity : 0, m.start_ns);
             last_progress_ns_ = now_ns();
             // A launch that reached the host frames in between would have changed them.
             if (m.copy && landing && b->hash_known && verify_now()) {

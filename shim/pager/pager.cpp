@@ -91,6 +91,21 @@ CUresult Pager::enter_slow(Op& op) {
     named.insert(named.end(), op.more.begin(), op.more.end());
     std::vector<Buffer*> all;
     for (Buffer* b : named) b->device->follow(b, all);
+    auto name_all = [&] {
+        op.count = 0;
+        op.more.clear();
+        for (Buffer* b : all) {
+            if (op.count < Lease::kMany) op.buffers[op.count++] = b;
+            else op.more.push_back(b);
+        }
+        publish(op, my_lease());
+    };
+    if (!op.everything) {
+        name_all();
+        if (std::all_of(all.begin(), all.end(), [](Buffer* b) { return b->residency.load(std::memory_order_seq_cst) == Residency::device; }))
+            return CUDA_SUCCESS;
+        my_lease().close();
+    }
     op.slow = true;
     std::vector<DevicePager*> order = op.everything ? devices() : std::vector<DevicePager*>{};
     for (Buffer* b : all)
@@ -115,14 +130,7 @@ CUresult Pager::enter_slow(Op& op) {
         op.captured = true;  // nothing was published: leave() has nothing to note
         return result;
     }
-    op.count = 0;
-    op.more.clear();
-    for (Buffer* b : all) {
-        if (op.count < Lease::kMany) op.buffers[op.count++] = b;
-        else op.more.push_back(b);
-    }
-    // Held buffers do not move, so what was granted is still so.
-    publish(op, my_lease());
+    name_all();  // held buffers do not move, so what was granted is still so
     return CUDA_SUCCESS;
 }
 
@@ -146,6 +154,19 @@ void Pager::leave(Op& op, CUresult result) {
     my_lease().close();
     if (op.slow) [[unlikely]]
         for (auto& [d, r] : op.requests) d->release(r, result == CUDA_SUCCESS);
+}
+
+bool Pager::fits_together(const Op& op) {
+    if (op.everything) return true;
+    std::vector<Buffer*> all(op.buffers, op.buffers + op.count);
+    all.insert(all.end(), op.more.begin(), op.more.end());
+    for (DevicePager* d : devices()) {
+        std::size_t bytes = 0;
+        for (Buffer* b : all)
+            if (b->device == d && !b->slab) bytes += b->capacity;
+        if (bytes && !d->fits_on_device(bytes)) return false;
+    }
+    return true;
 }
 
 void Pager::fail(const std::string& line) {

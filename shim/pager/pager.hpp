@@ -50,7 +50,7 @@ struct Sink {
     enum class Level { error, warn, info };
     virtual ~Sink() = default;
     virtual void line(Level, const std::string&) = 0;
-    virtual void event(const Event&) = 0;
+    virtual void event(const profiler::RunEvent&) = 0;
     virtual void thread_started() = 0;   // first thing on each thread of the pager's own
 };
 
@@ -68,6 +68,9 @@ class Pager {
     bool in_arena(CUdeviceptr address) const { return arena_.contains(address); }
     const Arena& arena() const { return arena_; }
 
+    // Whether what `op` names can be on each device all at once.
+    bool fits_together(const Op& op);
+
     // Before the real call: CUDA_SUCCESS, or the error that the program gets instead of it.
     CUresult enter(Op&);
     // After it, whatever it answered.
@@ -78,6 +81,8 @@ class Pager {
     void arena_return(CUdeviceptr at, std::size_t bytes) { arena_.free_range(at, bytes); }
 
     StreamTable& streams() { return streams_; }
+    // Ops so far.
+    std::uint64_t ops() const { return streams_.now(); }
     const Driver& driver() const { return driver_; }
     const Settings& settings() const { return settings_; }
     Sink& sink() { return sink_; }

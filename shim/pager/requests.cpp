@@ -7,18 +7,17 @@ namespace udnnmem::pager {
 
 CUresult DevicePager::acquire(Request& r) {
     Lock lock(mutex_);
-    if (!started_ || stopping_) return stopping_ ? CUDA_ERROR_DEINITIALIZED : CUDA_SUCCESS;
+    if (stopping_) return CUDA_ERROR_DEINITIALIZED;
+    if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
     r.since_ns = now_ns();
     requests_.push_back(&r);
     mover_wake_.notify_one();
     granted_.wait(lock, [&] { return r.done || stopping_; });
     requests_.remove(&r);
-    const std::int64_t end = now_ns();
     ++stats_.stalls;
-    stats_.stall_ns += end - r.since_ns;
+    stats_.stall_ns += now_ns() - r.since_ns;
     if (!r.done) return CUDA_ERROR_DEINITIALIZED;
-    lock.unlock();
-    if (!r.need.empty()) pager_.sink().event({Event::Kind::stall, device_, r.need[0]->id, 0, r.since_ns, end});
+    if (!r.need.empty()) tell(profiler::EventKind::stall, r.need[0], r.need[0]->capacity, r.since_ns);
     return r.result;
 }
 
@@ -27,8 +26,7 @@ void DevicePager::release(Request& r, bool submitted_ok) {
     if (!r.holding) return;
     for (Buffer* b : r.need) --b->holds;
     if (r.everything) --frozen_;
-    for (Buffer* b : r.overwrites) {
-        if (b->residency != Residency::device || !b->host_valid) continue;
+    for (Buffer* b : r.uncopied) {
         if (submitted_ok) {
             b->host_valid = b->hash_known = false;
             host_pool_->give_back(b->host_frames);
@@ -119,6 +117,7 @@ bool DevicePager::serve(Request& r, bool oldest) {
     if (deadline && !r.host_allowed && backing_->host_frames_can_be_mapped()) {
         r.host_allowed = true;
         ++stats_.deadline_firings;
+        if (!r.need.empty()) tell(profiler::EventKind::deadline, r.need[0], r.need[0]->capacity, r.since_ns);
         progress = true;
     }
     for (Buffer* b : r.need) {
@@ -132,8 +131,13 @@ bool DevicePager::serve(Request& r, bool oldest) {
         if (!ready(b)) waiting = true;
     }
     if (waiting) return progress;
-    if (std::any_of(r.need.begin(), r.need.end(), [](Buffer* b) { return b->residency == Residency::host; }))
-        ++stats_.served_from_host;
+    bool from_host = false;
+    for (Buffer* b : r.need) {
+        if (b->residency != Residency::host) continue;
+        from_host = true;
+        tell(profiler::EventKind::served_from_host, b, b->capacity, r.since_ns);
+    }
+    if (from_host) ++stats_.served_from_host;
     grant(r, CUDA_SUCCESS);
     return true;
 }
@@ -149,6 +153,7 @@ bool DevicePager::bring(Request& r, Buffer* b) {
             return true;
         }
         const bool overwritten = std::find(r.overwrites.begin(), r.overwrites.end(), b) != r.overwrites.end();
+        if (overwritten && b->touched) r.uncopied.push_back(b);
         start_fetch(b, std::move(frames), b->touched && !overwritten);
         return true;
     }
@@ -162,6 +167,7 @@ bool DevicePager::bring(Request& r, Buffer* b) {
     }
     if (device_pool_->take(b->capacity, frames, true)) {
         ++stats_.over_budget;
+        tell(profiler::EventKind::over_budget, b, b->capacity, r.since_ns);
         if (!over_budget_warned_) {
             over_budget_warned_ = true;
             pager_.sink().line(Sink::Level::warn,
@@ -285,19 +291,15 @@ bool DevicePager::release_parked(std::size_t bytes) {
 
 // The least recently used of those that may move; one whose ops have completed rather than one that is still in use.
 Buffer* DevicePager::choose_victim() {
-    Buffer* best = nullptr;
-    bool best_quiet = false;
-    for (Buffer* b : buffers_) {
-        if (b->residency != Residency::device || b->moving || b->pinned || b->slab || b->holds || !b->live) continue;
-        const bool older = !best || b->last_use.load() < best->last_use.load();
-        if (best && best_quiet && !older) continue;
-        const bool q = quiet(b);
-        if (!best || (q && !best_quiet) || (q == best_quiet && older)) {
-            best = b;
-            best_quiet = q;
-        }
-    }
-    return best;
+    std::vector<Buffer*> oldest;
+    for (Buffer* b : buffers_)
+        if (b->residency == Residency::device && !b->moving && !b->pinned && !b->slab && !b->holds && b->live) oldest.push_back(b);
+    if (oldest.empty()) return nullptr;
+    constexpr std::size_t kLookedAt = 16;
+    const auto end = oldest.begin() + static_cast<std::ptrdiff_t>(std::min(kLookedAt, oldest.size()));
+    std::partial_sort(oldest.begin(), end, oldest.end(), [](Buffer* a, Buffer* b) { return a->last_use.load() < b->last_use.load(); });
+    const auto idle = std::find_if(oldest.begin(), end, [this](Buffer* b) { return quiet(b); });
+    return idle != end ? *idle : oldest.front();
 }
 
 }  // namespace udnnmem::pager

@@ -22,14 +22,4 @@ struct DeviceStats {
     std::uint64_t recreated_frames = 0; // stranded in another size class
 };
 
-// Something that happened, for the trace. Times are steady-clock nanoseconds.
-struct Event {
-    enum class Kind : std::uint8_t { evict, fetch, stall, clean_evict, served_from_host, repaired };
-    Kind kind;
-    int device;
-    std::uint32_t buffer;
-    std::size_t bytes;
-    std::int64_t start_ns, end_ns;
-};
-
 }  // namespace udnnmem::pager

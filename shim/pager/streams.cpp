@@ -197,14 +197,19 @@ void StreamTable::stream_destroying(CUstream stream) {
 }
 
 void StreamTable::context_destroyed(CUcontext context) {
-    std::lock_guard lock(mutex_);
-    for (auto& s : slots_) {
-        if (s->context != context) continue;
+    std::vector<StreamSlot*> gone;
+    {
+        std::lock_guard lock(mutex_);
+        for (auto& s : slots_)
+            if (s->context == context) gone.push_back(s.get());
+    }
+    for (StreamSlot* s : gone) {
         std::lock_guard inner(s->mutex);
         s->alive = false;
         s->marks.clear();  // the events went with the context
         s->completed.store(UINT64_MAX);
     }
+    std::lock_guard lock(mutex_);
     std::erase_if(spare_, [&](const Spare& e) { return e.context == context; });
     generation_.fetch_add(1);
 }

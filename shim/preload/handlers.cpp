@@ -28,7 +28,6 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
     if (ordered && p.streams().is_capturing(a.stream)) return real();  // becomes a node of the graph
     DevicePager* d = p.current_device();
     if (!d) return real();
-    s->banner();
     std::size_t bytes = a.bytes, pitch = 0;
     if (a.kind == AllocationKind::pitched) {
         if (!a.pitch || !a.width || !a.height) return real();
@@ -49,7 +48,7 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
     }
     *a.address = address;
     if (a.pitch) *a.pitch = pitch;
-    s->allocated(address, bytes);
+    s->allocated(*d);
     return CUDA_SUCCESS;
 }
 

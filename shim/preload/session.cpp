@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "interpose/driver.hpp"
+#include "shim/options/pattern.hpp"
 #include "shim/log/log.hpp"
 
 extern char** environ;
@@ -68,9 +69,7 @@ void forked_child() {
 
 void at_exit() {
     if (Session* s = g_session.load()) {
-        s->pager().stop();
-        s->summary();
-        s->close_trace();
+        s->end();
     }
 }
 
@@ -164,14 +163,79 @@ void Session::thread_started() {
     pthread_setname_np(pthread_self(), "udnnmem-mover");
 }
 
-// At the first managed allocation: what a user wants to know before the program's own output.
-void Session::banner() {
-    if (options_.quiet || banner_said_.exchange(true)) return;
+void Session::event(const profiler::RunEvent& event) {
+    if (trace_) trace_->event(event);
+}
+
+void Session::open_trace() {
+    started_ns_ = pager::now_ns();
+    if (options_.trace.off()) return;
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    profiler::TraceWriter::Settings settings;
+    settings.path = expand_pattern(options_.trace.text);
+    settings.header.name = program_invocation_short_name;
+    settings.header.version = UDNNMEM_VERSION;
+    settings.header.host = host;
+    settings.header.pid = getpid();
+    timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    settings.header.started_unix_ns = now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+    settings.warn = [](const char* message) { log::warn("{}", message); };
+    settings.figures = [this] { return figures(); };
+    trace_ = std::make_unique<profiler::TraceWriter>(std::move(settings));
+}
+
+// What a user wants to know before the program's own output.
+void Session::introduce(pager::DevicePager& d) {
+    if (told_[d.device() & 63].exchange(true)) return;
+    const auto s = d.stats();
+    if (!options_.quiet)
+        log::note("{} manages device {}: budget {:.1f} MiB, host budget {:.1f} MiB, policy demand", UDNNMEM_VERSION,
+                  static_cast<int>(d.device()), static_cast<double>(s.budget) / (1 << 20), static_cast<double>(s.host_budget) / (1 << 20));
+    if (!trace_) return;
+    profiler::RunConfig config;
+    config.device = d.device();
+    char name[256] = "";
+    if (auto ask = UDNNMEM_REAL(cuDeviceGetName)) ask(name, sizeof name, d.device());
+    config.device_name = name;
+    std::size_t total = 0;
+    pager_->driver().cuDeviceTotalMem_v2(&total, d.device());
+    config.memory = Bytes(static_cast<std::int64_t>(total));
+    config.budget = Bytes(static_cast<std::int64_t>(s.budget));
+    config.host_budget = Bytes(static_cast<std::int64_t>(s.host_budget));
+    config.granule = Bytes(static_cast<std::int64_t>(d.granule()));
+    config.policy = "demand";
+    config.verify = options_.verify;
+    trace_->config(config);
+}
+
+profiler::RunSummary Session::figures() {
+    profiler::RunSummary f;
+    f.ops = static_cast<std::int64_t>(pager_->ops());
+    f.allocations = allocations_.load(std::memory_order_relaxed);
     for (pager::DevicePager* d : pager_->devices()) {
         const auto s = d->stats();
-        log::note("{} on device {}: budget {:.1f} MiB, host budget {:.1f} MiB, policy demand", UDNNMEM_VERSION,
-                  static_cast<int>(d->device()), static_cast<double>(s.budget) / (1 << 20), static_cast<double>(s.host_budget) / (1 << 20));
+        auto bytes = [](std::size_t n) { return Bytes(static_cast<std::int64_t>(n)); };
+        auto count = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
+        f.peak_live_bytes += bytes(s.peak_live);
+        f.peak_resident_bytes += bytes(s.peak_resident);
+        f.peak_host_bytes += bytes(s.peak_host);
+        f.bytes_in += bytes(s.bytes_in);
+        f.bytes_out += bytes(s.bytes_out);
+        f.fetches += count(s.fetches);
+        f.evictions += count(s.evictions);
+        f.clean_evictions += count(s.clean_evictions);
+        f.stalls += count(s.stalls);
+        f.stall_ns += Nanoseconds(s.stall_ns);
+        f.served_from_host += count(s.served_from_host);
+        f.verified_moves += count(s.verified_moves);
+        f.failed_verifications += count(s.repaired_moves);
+        f.deadlines += count(s.deadline_firings);
+        f.over_budget += count(s.over_budget);
     }
+    f.wall_ns = Nanoseconds(pager::now_ns() - started_ns_);
+    return f;
 }
 
 void Session::summary() {
@@ -179,12 +243,18 @@ void Session::summary() {
     for (pager::DevicePager* d : pager_->devices()) {
         const auto s = d->stats();
         auto mib = [](std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-        log::note("device {}: budget {:.1f} MiB, peak {:.1f} of {:.1f} MiB live, moved in {:.1f} out {:.1f} MiB ({} clean evictions), "
-                  "{} stalls {:.3f} s, {} launches from host frames, {} verified moves",
+        log::note("device {}: budget {:.1f} MiB, peak {:.1f} MiB for {:.1f} MiB live; moved {:.1f} MiB in, {:.1f} MiB out "
+                  "({} clean evictions); {} stalls, {:.3f} s; {} launches served from host frames; {} verified moves",
                   static_cast<int>(d->device()), mib(s.budget), mib(s.peak_resident), mib(s.peak_live), mib(s.bytes_in),
                   mib(s.bytes_out), s.clean_evictions, s.stalls, static_cast<double>(s.stall_ns) / 1e9, s.served_from_host,
                   s.verified_moves);
     }
+}
+
+// At exit. Destructors that run later may still call the driver, so the movers live on.
+void Session::end() {
+    summary();
+    if (trace_) trace_->close();
 }
 
 }  // namespace udnnmem::preload

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "interpose/handlers.hpp"
+#include "profiler/trace/writer/trace_writer.hpp"
 #include "shim/options/options.hpp"
 #include "shim/pager/pager.hpp"
 
@@ -25,20 +26,35 @@ class Session final : public pager::Sink {
     pager::Pager& pager() { return *pager_; }
     const Options& options() const { return options_; }
     bool accepts_new() const { return accepting_.load(std::memory_order_relaxed); }
-    void summary();
+    // The first managed allocation of a device says how it is managed.
+    void allocated(pager::DevicePager& device) {
+        allocations_.fetch_add(1, std::memory_order_relaxed);
+        if (!told_[device.device() & 63].load(std::memory_order_relaxed)) introduce(device);
+    }
+    // A launch was made: from the first one on there is a trace.
+    void launched() {
+        if (trace_) trace_->start();
+    }
+    void end();
 
     void line(Level, const std::string&) override;
-    void event(const pager::Event&) override;
+    void event(const profiler::RunEvent&) override;
     void thread_started() override;
 
   private:
     bool start();
-    void banner();
+    void open_trace();
+    void introduce(pager::DevicePager&);
+    void summary();
+    profiler::RunSummary figures();
 
     Options options_;
     std::unique_ptr<pager::Pager> pager_;
-    std::atomic<bool> accepting_{true}, banner_said_{false};
-    friend struct SessionStarter;
+    std::unique_ptr<profiler::TraceWriter> trace_;
+    std::atomic<bool> accepting_{true};
+    std::atomic<bool> told_[64] = {};
+    std::atomic<std::int64_t> allocations_{0};
+    std::int64_t started_ns_ = 0;
 };
 
 extern const interpose::Handlers handlers;
