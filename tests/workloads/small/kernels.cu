@@ -21,3 +21,23 @@ __global__ void sum(const unsigned* in, unsigned* total, unsigned count) {
 }
 
 }
+
+// Through a table of addresses in device memory: out = sum of the buffers it names.
+extern "C" __global__ void gather(const unsigned* const* table, unsigned entries, unsigned* out, unsigned count) {
+  for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+    unsigned s = 0;
+    for (unsigned e = 0; e < entries; e++) s += table[e][i];
+    out[i] = s;
+  }
+}
+
+// Arguments inside a struct by value, one of them an interior pointer.
+struct Pair {
+  unsigned tag;
+  const unsigned* from;
+  unsigned* to;
+  unsigned count;
+};
+extern "C" __global__ void shift(Pair p) {
+  for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < p.count; i += gridDim.x * blockDim.x) p.to[i] = p.from[i] * 3 + p.tag;
+}

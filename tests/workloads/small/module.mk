@@ -8,7 +8,9 @@ ifneq ($(wildcard tests/softgpu/driver/module.mk),)
 $(call program,workloads/vadd,$(SMALL)/vadd.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
 $(call program,workloads/bigop,$(SMALL)/bigop.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
 $(B)/workloads/vadd $(B)/workloads/bigop: | $(B)/softgpu/libcuda.so
-DEFAULT += $(B)/workloads/vadd $(B)/workloads/bigop
+$(call program,workloads/random,$(SMALL)/random.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
+$(B)/workloads/random: | $(B)/softgpu/libcuda.so
+DEFAULT += $(addprefix $(B)/workloads/,vadd bigop random)
 endif
 
 # $(call runtime_calls,NAME,NVCC FLAGS,LIBRARIES,NEEDS)
