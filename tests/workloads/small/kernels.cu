@@ -41,3 +41,5 @@ struct Pair {
 extern "C" __global__ void shift(Pair p) {
   for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < p.count; i += gridDim.x * blockDim.x) p.to[i] = p.from[i] * 3 + p.tag;
 }
+
+extern "C" __global__ void nothing(float*, float*, float*, float*, float*, float*, float*, float*) {}

@@ -1,0 +1,47 @@
+// The host's time for one launch with 8 pointer arguments, everything resident: the median over rounds of 100 launches,
+// each round synchronised before the next so that no queue fills. Prints one number, nanoseconds. With THREADS > 1 that many
+// threads launch at the same time, each on a stream of its own, and the median over all is printed.
+//   launch_path [ROUNDS [THREADS]]
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+#include "tests/workloads/small/driver_program.hpp"
+
+int main(int argc, char** argv) {
+  const unsigned rounds = argument(argc, argv, 1, 200), threads = argument(argc, argv, 2, 1);
+  Program p;
+  CUfunction nothing;
+  CHECK(cuModuleGetFunction(&nothing, p.module, "nothing"));
+  std::vector<std::vector<double>> times(threads);
+  std::atomic<unsigned> ready{0};
+  auto body = [&](unsigned t) {
+    CHECK(cuCtxSetCurrent(p.context));
+    CUdeviceptr a[8];
+    for (CUdeviceptr& b : a) {
+      b = p.allocate(1 << 18);
+      CHECK(cuMemsetD32(b, 0, 1 << 16));
+    }
+    CUstream s;
+    CHECK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    void* list[] = {&a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &a[6], &a[7]};
+    ready++;
+    while (ready < threads) std::this_thread::yield();
+    for (unsigned r = 0; r < rounds; r++) {
+      const auto start = std::chrono::steady_clock::now();
+      for (int i = 0; i < 100; i++) CHECK(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, s, list, nullptr));
+      const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
+      times[t].push_back(took.count() / 100);
+      CHECK(cuStreamSynchronize(s));
+    }
+  };
+  std::vector<std::thread> others;
+  for (unsigned t = 1; t < threads; t++) others.emplace_back(body, t);
+  body(0);
+  for (auto& o : others) o.join();
+  std::vector<double> all;
+  for (auto& t : times) all.insert(all.end(), t.begin(), t.end());
+  std::nth_element(all.begin(), all.begin() + static_cast<long>(all.size() / 2), all.end());
+  printf("%.1f\n", all[all.size() / 2]);
+}

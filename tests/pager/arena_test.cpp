@@ -1,0 +1,69 @@
+// The arena: ranges never overlap, the table names the owner of every granule, and neighbours merge when they come back.
+#include <rapidcheck.h>
+
+#include <map>
+
+#include "shim/pager/arena.hpp"
+#include "shim/pager/buffer.hpp"
+#include "tests/catch.hpp"
+
+using namespace udnnmem::pager;
+
+namespace {
+
+constexpr std::size_t kGranule = 2 << 20;
+constexpr std::size_t kMost = std::size_t{4} << 30;
+
+Driver reserving_driver() {
+    Driver d;
+    d.cuMemAddressReserve = [](CUdeviceptr* at, std::size_t bytes, std::size_t, CUdeviceptr, unsigned long long) {
+        if (bytes > kMost) return CUDA_ERROR_OUT_OF_MEMORY;
+        *at = 0x7000'0000'0000;
+        return CUDA_SUCCESS;
+    };
+    d.cuMemAddressFree = [](CUdeviceptr, std::size_t) { return CUDA_SUCCESS; };
+    return d;
+}
+
+}  // namespace
+
+TEST_CASE("the reservation is halved until the driver agrees") {
+    Arena arena;
+    REQUIRE(arena.start(reserving_driver(), kGranule, std::size_t{1} << 40));
+    CHECK(arena.bytes() == kMost);
+    CHECK(arena.contains(arena.begin()));
+    CHECK(arena.contains(arena.begin() + kMost - 1));
+    CHECK_FALSE(arena.contains(arena.begin() + kMost));
+    CHECK_FALSE(arena.contains(arena.begin() - 1));
+    CHECK_FALSE(arena.contains(0));
+}
+
+TEST_CASE("ranges do not overlap and the table knows their owners") {
+    CHECK(rc::check("ranges", [] {
+        static const Driver driver = reserving_driver();
+        Arena arena;
+        RC_ASSERT(arena.start(driver, kGranule, kMost));
+        Buffer owners[8];
+        std::map<CUdeviceptr, std::pair<std::size_t, Buffer*>> held;
+        for (int step = 0; step < 80; ++step) {
+            if (!held.empty() && *rc::gen::inRange(0, 2)) {
+                auto it = std::next(held.begin(), *rc::gen::inRange(0, static_cast<int>(held.size())));
+                arena.free_range(it->first, it->second.first);
+                RC_ASSERT(arena.find(it->first) == nullptr);
+                held.erase(it);
+            } else {
+                const auto bytes = static_cast<std::size_t>(*rc::gen::inRange(1, 300)) * kGranule;
+                Buffer* owner = &owners[*rc::gen::inRange(0, 8)];
+                const CUdeviceptr at = arena.take_range(bytes, owner);
+                if (!at) continue;
+                auto next = held.lower_bound(at);
+                RC_ASSERT((next == held.end() || at + bytes <= next->first));
+                RC_ASSERT((next == held.begin() || std::prev(next)->first + std::prev(next)->second.first <= at));
+                RC_ASSERT(arena.find(at + bytes - 1) == owner);
+                held[at] = {bytes, owner};
+            }
+        }
+        for (auto& [at, range] : held) arena.free_range(at, range.first);
+        RC_ASSERT(arena.take_range(kMost, &owners[0]) == arena.begin());  // all of it again, in one piece
+    }));
+}

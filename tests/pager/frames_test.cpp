@@ -1,0 +1,117 @@
+// Frame pools against a backing that only counts: the budget holds after every step, frames fit their buffers exactly,
+// what is stranded in one size class is made again in another.
+#include <rapidcheck.h>
+
+#include <map>
+#include <set>
+
+#include "shim/pager/frames.hpp"
+#include "tests/catch.hpp"
+
+using namespace udnnmem::pager;
+
+namespace {
+
+struct CountingBacking final : Backing {
+    std::size_t unit = 64 << 10, held = 0, physical = SIZE_MAX;
+    CUdeviceptr next = 1;
+    std::size_t granule() const override { return unit; }
+    bool host_frames_can_be_mapped() const override { return true; }
+    CUresult make(Place place, std::size_t bytes, Frame& out) override {
+        if (held + bytes > physical) return CUDA_ERROR_OUT_OF_MEMORY;
+        held += bytes;
+        out = Frame{.place = place, .bytes = bytes, .handle = next, .alias = next++};
+        return CUDA_SUCCESS;
+    }
+    void drop(Frame& f) override { held -= f.bytes; }
+    CUresult map(CUdeviceptr, const std::vector<Frame*>&) override { return CUDA_SUCCESS; }
+    CUresult unmap(CUdeviceptr, std::size_t) override { return CUDA_SUCCESS; }
+    CUresult copy_out(const Frame&, const Frame&, CUstream) override { return CUDA_SUCCESS; }
+    CUresult copy_in(const Frame&, const Frame&, CUstream) override { return CUDA_SUCCESS; }
+};
+
+std::size_t bytes_of(const std::vector<Frame*>& frames) {
+    std::size_t n = 0;
+    for (const Frame* f : frames) n += f->bytes;
+    return n;
+}
+
+}  // namespace
+
+TEST_CASE("frames are powers of two of the granule, largest first, at most 64 MiB") {
+    CountingBacking backing;
+    FramePool pool(backing, Place::device, std::size_t{1} << 30);
+    std::vector<Frame*> frames;
+    REQUIRE(pool.take((std::size_t{64} << 20) + 5 * backing.unit, frames));
+    REQUIRE(frames.size() == 3);
+    CHECK(frames[0]->bytes == std::size_t{64} << 20);
+    CHECK(frames[1]->bytes == 4 * backing.unit);
+    CHECK(frames[2]->bytes == backing.unit);
+    pool.give_back(frames);
+    CHECK(pool.in_use() == 0);
+    CHECK(pool.made() == (std::size_t{64} << 20) + 5 * backing.unit);
+}
+
+TEST_CASE("free frames of another class give way within the budget") {
+    CountingBacking backing;
+    FramePool pool(backing, Place::device, 8 * backing.unit);
+    std::vector<std::vector<Frame*>> small(8);
+    for (auto& s : small) REQUIRE(pool.take(backing.unit, s));
+    for (auto& s : small) pool.give_back(s);
+    std::vector<Frame*> large;
+    REQUIRE(pool.take(8 * backing.unit, large));
+    CHECK(large.size() == 1);
+    CHECK(backing.held == 8 * backing.unit);
+    CHECK(pool.recreated() > 0);
+    pool.give_back(large);
+}
+
+TEST_CASE("a device that has less than the budget shrinks it") {
+    CountingBacking backing;
+    backing.physical = 4 * backing.unit;
+    FramePool pool(backing, Place::device, 8 * backing.unit);
+    std::vector<Frame*> a, b;
+    REQUIRE(pool.take(4 * backing.unit, a));
+    CHECK_FALSE(pool.take(backing.unit, b));
+    CHECK(b.empty());
+    CHECK(pool.budget() == 4 * backing.unit);
+    CHECK(pool.shrunk() == 1);
+    pool.give_back(a);
+}
+
+TEST_CASE("random takes and returns keep the books and the budget") {
+    CHECK(rc::check("books and budget", [] {
+        CountingBacking backing;
+        const auto budget = static_cast<std::size_t>(*rc::gen::inRange(1, 200)) * backing.unit;
+        FramePool pool(backing, Place::device, budget);
+        std::vector<std::vector<Frame*>> held;
+        std::size_t in_use = 0;
+        for (int step = 0; step < 60; ++step) {
+            if (!held.empty() && *rc::gen::inRange(0, 2)) {
+                const auto k = static_cast<std::size_t>(*rc::gen::inRange(0, static_cast<int>(held.size())));
+                in_use -= bytes_of(held[k]);
+                pool.give_back(held[k]);
+                held.erase(held.begin() + static_cast<std::ptrdiff_t>(k));
+            } else {
+                const auto capacity = static_cast<std::size_t>(*rc::gen::inRange(1, 80)) * backing.unit;
+                std::vector<Frame*> frames;
+                const bool got = pool.take(capacity, frames);
+                RC_ASSERT(got == (in_use + capacity <= budget));
+                RC_ASSERT(bytes_of(frames) == (got ? capacity : 0));
+                if (got) {
+                    in_use += capacity;
+                    held.push_back(frames);
+                }
+            }
+            RC_ASSERT(pool.in_use() == in_use);
+            RC_ASSERT(pool.made() == backing.held);
+            RC_ASSERT(backing.held <= budget);
+            std::set<Frame*> distinct;
+            std::size_t count = 0;
+            for (auto& h : held)
+                for (Frame* f : h) distinct.insert(f), ++count;
+            RC_ASSERT(distinct.size() == count);
+        }
+        for (auto& h : held) pool.give_back(h);
+    }));
+}
