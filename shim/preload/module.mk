@@ -1,11 +1,9 @@
 # build/libudnnmem.so: everything in one object that depends on libc alone.
-PRELOAD_LIBS := interpose pager options log trace_writer
+PRELOAD_OBJECTS := $(call objects,$(wildcard shim/preload/*.cpp))
+PRELOAD_LIBRARIES := $(patsubst %,$(B)/lib/lib%.a,interpose pager options log trace_writer)
 $(call library,preload,$(wildcard shim/preload/*.cpp))
-$(B)/libudnnmem.so: $(call objects,$(wildcard shim/preload/*.cpp)) $(patsubst %,$(B)/lib/lib%.a,$(PRELOAD_LIBS)) interpose/exports.map
+$(B)/libudnnmem.so: $(PRELOAD_OBJECTS) $(PRELOAD_LIBRARIES) $(INTERPOSE_EXPORTS)
 	@echo "  link  $@"
-	@$(LINK) -shared -o $@ $(call objects,$(wildcard shim/preload/*.cpp)) \
-	  -Wl,--whole-archive $(B)/lib/libinterpose.a -Wl,--no-whole-archive \
-	  -Wl,--start-group $(patsubst %,$(B)/lib/lib%.a,$(filter-out interpose,$(PRELOAD_LIBS))) -Wl,--end-group \
-	  $(if $(SANITISE),,-static-libstdc++ -static-libgcc -Wl,-z,defs) -l:libzstd.a -ldl \
-	  -Wl,-Bsymbolic -Wl,--version-script=interpose/exports.map -Wl,-soname,libudnnmem.so
+	@$(LINK) -shared -o $@ $(PRELOAD_OBJECTS) -Wl,--start-group $(PRELOAD_LIBRARIES) -Wl,--end-group -l:libzstd.a \
+	  $(INTERPOSE_LDFLAGS) -Wl,-soname,libudnnmem.so
 DEFAULT += $(B)/libudnnmem.so
