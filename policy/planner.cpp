@@ -12,6 +12,9 @@ const std::vector<Planner>& planners() {
         {"capuchin", "swaps by free time, recomputes by memory saved per second (ASPLOS 2020)", false, plan_capuchin},
         {"g10", "largest bytes x time above the memory, transfers booked on the links (MICRO 2023)", false, plan_g10},
         {"delta", "filter by bytes x staleness, director between offload and recompute (2022)", false, plan_delta},
+        {"chen", "checkpoints at every sqrt(n)-th layer, the rest recomputed (2016)", true, plan_chen},
+        {"checkpoint-n3", "the best checkpoints if all are held to the end, O(n^3)", true, plan_checkpoint_n3},
+        {"checkpoint-n2", "the best checkpoints if they are freed on the way back, O(n^2)", true, plan_checkpoint_n2},
     };
     return table;
 }

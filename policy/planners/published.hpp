@@ -13,5 +13,8 @@ Plan plan_vdnn(const profiler::Trace&, const Machine&, const PlannerOptions&);  
 Plan plan_capuchin(const profiler::Trace&, const Machine&, const PlannerOptions&);       // capuchin.cpp
 Plan plan_g10(const profiler::Trace&, const Machine&, const PlannerOptions&);            // g10.cpp
 Plan plan_delta(const profiler::Trace&, const Machine&, const PlannerOptions&);          // delta.cpp
+Plan plan_chen(const profiler::Trace&, const Machine&, const PlannerOptions&);           // checkpointing.cpp
+Plan plan_checkpoint_n3(const profiler::Trace&, const Machine&, const PlannerOptions&);
+Plan plan_checkpoint_n2(const profiler::Trace&, const Machine&, const PlannerOptions&);
 
 }  // namespace udnnmem::policy
