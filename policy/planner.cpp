@@ -15,6 +15,7 @@ const std::vector<Planner>& planners() {
         {"chen", "checkpoints at every sqrt(n)-th layer, the rest recomputed (2016)", true, plan_chen},
         {"checkpoint-n3", "the best checkpoints if all are held to the end, O(n^3)", true, plan_checkpoint_n3},
         {"checkpoint-n2", "the best checkpoints if they are freed on the way back, O(n^2)", true, plan_checkpoint_n2},
+        {"pofo", "keep, offload or recompute each layer, by dynamic programming (NeurIPS 2021)", false, plan_pofo},
     };
     return table;
 }

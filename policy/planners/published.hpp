@@ -16,5 +16,6 @@ Plan plan_delta(const profiler::Trace&, const Machine&, const PlannerOptions&); 
 Plan plan_chen(const profiler::Trace&, const Machine&, const PlannerOptions&);           // checkpointing.cpp
 Plan plan_checkpoint_n3(const profiler::Trace&, const Machine&, const PlannerOptions&);
 Plan plan_checkpoint_n2(const profiler::Trace&, const Machine&, const PlannerOptions&);
+Plan plan_pofo(const profiler::Trace&, const Machine&, const PlannerOptions&);           // pofo.cpp
 
 }  // namespace udnnmem::policy
