@@ -106,6 +106,11 @@ tl::expected<std::unique_ptr<Module>, Error> load(std::string_view text, const O
 // Several texts as one module (cuLink): names declared .extern in one are found in the others.
 tl::expected<std::unique_ptr<Module>, Error> link(const std::vector<std::string_view>& texts, const Options& options);
 
+// For the driver's SIGSEGV and SIGBUS handler, first thing: if the faulting thread (the caller of run() or one of
+// the pool's) executes translated code, this does not return: run() stops the launch on all its threads and
+// then repeats the access on its calling thread, outside of translated code, where this returns at once.
+void divert_fault(void* address, bool write);
+
 // True if `data` starts like PTX text.
 bool looks_like_ptx(std::string_view data);
 
