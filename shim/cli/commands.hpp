@@ -1,0 +1,33 @@
+// The subcommands of `udnnmem`: each lives in a file of its own and hangs itself into the app. To add one,
+// write add_X_command() and name it in main.cpp.
+//
+// A command reports bad usage or input by fail() (one line, exit code 2), and any other exit code than 0
+// by `throw CLI::RuntimeError(code)`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+#include <vector>
+
+#include "profiler/trace/error.hpp"
+
+namespace udnnmem::cli {
+
+// `run` ends where its program begins, which no option parser may look at: take_run_command() cuts the program
+// and its arguments off `words` (what follows the tool's own name; nothing is done if they do not begin with
+// "run"), to be handed to add_run_command().
+std::vector<std::string> take_run_command(std::vector<std::string>& words);
+void add_run_command(CLI::App& app, std::vector<std::string> program);
+void add_report_command(CLI::App& app);
+void add_doctor_command(CLI::App& app);
+
+// Ends the tool: "udnnmem: MESSAGE" on stderr, exit code 2.
+[[noreturn]] void fail(const std::string& message);
+[[noreturn]] inline void fail(const Error& error) { fail(error.message); }
+
+// Writes what a command has made: to stdout where `path` is empty, else to a new file, which may exist
+// already only with `force`. Fails by fail().
+void write_output(const std::string& path, const std::string& text, bool force);
+
+}  // namespace udnnmem::cli

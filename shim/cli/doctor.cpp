@@ -1,0 +1,178 @@
+// `udnnmem doctor`: one line a check, ok/warn/fail, actual against needed, the fix. Ends with 1 when a
+// check failed. Makes no CUDA call itself: trials run in child processes.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "shim/cli/commands.hpp"
+#include "shim/cli/format.hpp"
+#include "shim/cli/host_facts.hpp"
+#include "shim/cli/installation.hpp"
+#include "shim/cli/trial.hpp"
+#include "shim/options/options.hpp"
+#include "shim/options/pattern.hpp"
+
+namespace udnnmem::cli {
+namespace {
+
+class Report {
+  public:
+    void add(const Finding& finding) {
+        constexpr const char* names[] = {"ok  ", "warn", "fail"};
+        std::printf("%s  %s\n", names[static_cast<int>(finding.verdict)], finding.text.c_str());
+        std::fflush(stdout);
+        ++counts_[static_cast<int>(finding.verdict)];
+    }
+    int count(Verdict verdict) const { return counts_[static_cast<int>(verdict)]; }
+
+  private:
+    int counts_[3] = {};
+};
+
+// Whether the library can be preloaded at all: a program that has nothing to do with CUDA must not notice.
+Finding check_library() {
+    const auto library = find_library();
+    if (!library) return {Verdict::fail, "library: " + library.error().message};
+    const Finding tried = in_child([&] {
+        ::setenv("LD_PRELOAD", library->c_str(), 1);
+        int ends[2];
+        if (::pipe(ends) != 0) return Finding{Verdict::fail, std::string("no pipe: ") + std::strerror(errno)};
+        const pid_t child = ::fork();
+        if (child == 0) {
+            ::dup2(ends[1], STDERR_FILENO);
+            ::execl("/bin/true", "true", static_cast<char*>(nullptr));
+            ::_exit(127);
+        }
+        ::close(ends[1]);
+        char said[512];
+        const ssize_t n = ::read(ends[0], said, sizeof said);
+        int status = 0;
+        ::waitpid(child, &status, 0);
+        if (status == 0 && n <= 0) return Finding{Verdict::ok, ""};
+        std::string words(said, n > 0 ? static_cast<std::size_t>(n) : 0);
+        words = words.substr(0, words.find('\n'));
+        return Finding{Verdict::fail, fmt::format("/bin/true under it ends with status {}{}{}", status, words.empty() ? "" : ": ", words)};
+    });
+    if (tried.verdict != Verdict::ok) return {Verdict::fail, fmt::format("library: {} does not preload: {}: build it again for this machine", *library, tried.text)};
+    return {Verdict::ok, "library: " + *library + " preloads"};
+}
+
+Finding check_memory(const Options& options) {
+    const auto available = memory_available();
+    if (!available) return {Verdict::warn, "memory: /proc/meminfo cannot be read: set UDNNMEM_HOST_BUDGET"};
+    const auto cgroup = cgroup_memory();
+    const Bytes usable = cgroup ? std::min(*available, cgroup->limit - cgroup->used) : *available;
+    const Bytes budget = options.host_budget.resolve(usable, usable);
+    if (budget > usable)
+        return {Verdict::warn, fmt::format("memory: the host budget of {} exceeds the {} available: lower UDNNMEM_HOST_BUDGET", human(budget), human(usable))};
+    return {Verdict::ok, fmt::format("memory: {} available, host budget {}", human(*available), human(budget))};
+}
+
+Finding check_cgroup() {
+    const auto cgroup = cgroup_memory();
+    if (!cgroup) return {Verdict::ok, "cgroup: no memory limit"};
+    const Bytes left = cgroup->limit - cgroup->used;
+    const Verdict verdict = left < Bytes(std::int64_t{1} << 30) ? Verdict::warn : Verdict::ok;
+    return {verdict, fmt::format("cgroup: {} of {} left ({}){}", human(left), human(cgroup->limit), cgroup->path,
+                                 verdict == Verdict::warn ? ": little room for evicted buffers: raise the limit" : "")};
+}
+
+Finding check_locked_memory() {
+    const auto limit = locked_memory_limit();
+    if (!limit) return {Verdict::warn, "locked memory: the limit cannot be read"};
+    if (*limit == Bytes::max()) return {Verdict::ok, "locked memory: unlimited"};
+    if (::geteuid() == 0) return {Verdict::ok, fmt::format("locked memory: {}, which does not bind root", human(*limit))};
+    return {Verdict::warn, fmt::format("locked memory: {} (ulimit -l); where the driver counts pinned memory against it, evictions fail: raise it to unlimited", human(*limit))};
+}
+
+Finding check_cupti() {
+    for (const char* name : {"libcupti.so.13", "libcupti.so.12", "libcupti.so"}) {
+        const Finding found = in_child([name] {
+            void* const handle = ::dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+            if (!handle) return Finding{Verdict::warn, ""};
+            Dl_info info{};
+            if (void* const known = ::dlsym(handle, "cuptiGetVersion")) ::dladdr(known, &info);
+            return Finding{Verdict::ok, info.dli_fname ? info.dli_fname : name};
+        });
+        if (found.verdict == Verdict::ok) return {Verdict::ok, "CUPTI: " + found.text + " (not needed by demand paging)"};
+    }
+    return {Verdict::ok, "CUPTI: not found, and not needed by demand paging"};
+}
+
+Finding check_trace(const Options& options) {
+    if (options.trace.off()) return {Verdict::ok, "trace: off"};
+    const std::filesystem::path path = expand_pattern(options.trace.text);
+    const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
+    if (::access(folder.c_str(), W_OK | X_OK) != 0)
+        return {Verdict::warn, fmt::format("trace: {} cannot be written in: {}: name another file in UDNNMEM_TRACE, or off", folder, std::strerror(errno))};
+    return {Verdict::ok, "trace: " + options.trace.text};
+}
+
+void check_options(Report& report, const Options*& options) {
+    static Options parsed;
+    const auto result = parse_options();
+    if (result) {
+        parsed = *result;
+    } else {
+        parsed = *parse_options([](const char*) -> const char* { return nullptr; });
+    }
+    options = &parsed;
+    for (const OptionRow& row : option_rows()) {
+        const char* const set = std::getenv(row.variable);
+        if (!set || !*set) {
+            report.add({Verdict::ok, fmt::format("option: {} = {} (default)", row.variable, row.otherwise)});
+        } else if (const auto checked = check_option(row, row.variable, set); !checked) {
+            report.add({Verdict::fail, "option: " + checked.error().message});
+        } else {
+            report.add({Verdict::ok, fmt::format("option: {} = {} (environment)", row.variable, set)});
+        }
+    }
+    for (const std::string& line : unknown_options(environ)) report.add({Verdict::warn, "option: " + line});
+    if (parsed.disable) report.add({Verdict::warn, "option: UDNNMEM_DISABLE is set: every program runs untouched; unset it"});
+}
+
+void doctor() {
+    Report report;
+    const Options* options = nullptr;
+    check_options(report, options);
+    report.add(check_library());
+    // From here on trials load the driver: untouched, even where this tool itself runs under the library.
+    ::setenv("UDNNMEM_DISABLE", "1", 1);
+    const Finding driver = in_child(try_driver);
+    report.add(driver);
+    if (driver.verdict == Verdict::ok) {
+        const Finding device = in_child(try_device);
+        report.add(device);
+        if (device.verdict == Verdict::ok) {
+            report.add(in_child(try_virtual_memory));
+            report.add(in_child(try_host_frames));
+        }
+    }
+    report.add(check_memory(*options));
+    report.add(check_cgroup());
+    report.add(check_locked_memory());
+    report.add(check_cupti());
+    report.add(check_trace(*options));
+    std::printf("%d ok, %d warn, %d fail\n", report.count(Verdict::ok), report.count(Verdict::warn), report.count(Verdict::fail));
+    if (report.count(Verdict::fail)) throw CLI::RuntimeError(1);
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& app) {
+    CLI::App* command = app.add_subcommand("doctor", "Check driver, device, memory and options: one line each, with the fix");
+    command->footer("Ends with 1 when a check failed.");
+    command->callback(doctor);
+}
+
+}  // namespace udnnmem::cli

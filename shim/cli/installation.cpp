@@ -1,0 +1,20 @@
+#include "shim/cli/installation.hpp"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace udnnmem::cli {
+
+Expected<std::string> find_library() {
+    std::error_code error;
+    const auto tool = std::filesystem::read_symlink("/proc/self/exe", error);
+    const auto folder = tool.parent_path();
+    const auto beside = folder / "libudnnmem.so", installed = (folder.parent_path() / "lib" / "libudnnmem.so");
+    for (const auto& path : {beside, installed})
+        if (::access(path.c_str(), R_OK) == 0) return path.string();
+    return tl::make_unexpected(Error{"libudnnmem.so is neither at " + beside.string() + " nor at " + installed.string() +
+                                     ": build it (make) or install it beside the tool (make install)"});
+}
+
+}  // namespace udnnmem::cli

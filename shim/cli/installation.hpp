@@ -1,0 +1,13 @@
+// Where the library that belongs to this tool is: beside it (build/), or in ../lib of it (installed).
+#pragma once
+
+#include <string>
+
+#include "profiler/trace/error.hpp"
+
+namespace udnnmem::cli {
+
+// The absolute path of libudnnmem.so. Error: where it was looked for.
+Expected<std::string> find_library();
+
+}  // namespace udnnmem::cli

@@ -1,0 +1,48 @@
+// The command-line tool. Exit codes: 0; 2 bad usage or input; `run` passes the program's own;
+// `doctor` ends with 1 when a check failed.
+#include "shim/cli/commands.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "shim/options/options.hpp"
+
+namespace {
+
+// For the README's table, and the test that compares the two.
+void add_options_table_command(CLI::App& app) {
+    app.add_subcommand("options-table", "The options as a Markdown table")->group("")->callback([] {
+        udnnmem::cli::write_output("", udnnmem::options_as_markdown(), false);
+    });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    CLI::App app{"Trains networks that do not fit in GPU memory: pages device buffers to host memory.", "udnnmem"};
+    app.require_subcommand(1);
+    app.set_version_flag("--version", "udnnmem " UDNNMEM_VERSION);
+    app.footer("`udnnmem COMMAND --help` says more.");
+    std::vector<std::string> words(argv + 1, argv + argc);
+    udnnmem::cli::add_run_command(app, udnnmem::cli::take_run_command(words));
+    udnnmem::cli::add_report_command(app);
+    udnnmem::cli::add_doctor_command(app);
+    add_options_table_command(app);
+    try {
+        const auto known = app.get_subcommands([&](const CLI::App* command) { return !words.empty() && command->check_name(words[0]); });
+        if (!words.empty() && words[0].compare(0, 1, "-") != 0 && known.empty()) udnnmem::cli::fail("unknown command " + words[0] + " (udnnmem --help lists them)");
+        std::reverse(words.begin(), words.end());  // as CLI11 takes a vector
+        app.parse(words);
+    } catch (const CLI::RuntimeError& e) {
+        return e.get_exit_code();
+    } catch (const CLI::Success& e) {
+        return app.exit(e);
+    } catch (const CLI::ParseError& e) {
+        std::fprintf(stderr, "udnnmem: %s (udnnmem --help lists what there is)\n", e.what());
+        return 2;
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "udnnmem: %s\n", e.what());
+        return 2;
+    }
+    return 0;
+}

@@ -1,0 +1,133 @@
+// The machine-readable reports. Both formats come from one function, so that their fields cannot part.
+#include <nlohmann/json.hpp>
+
+#include "shim/cli/report_formats.hpp"
+
+namespace udnnmem::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using namespace profiler;
+
+Json raw(Count n) { return n; }
+Json raw(Bytes b) { return b.value; }
+Json raw(Nanoseconds t) { return t.value; }
+
+// A number, or null where it was not found out.
+Json rate(double bytes_per_second) { return bytes_per_second > 0 ? Json(bytes_per_second) : Json(nullptr); }
+
+Json link_of(const RunLink& link) {
+    return {{"device", link.device},
+            {"in_bytes_per_second", rate(link.in_bytes_per_second)},
+            {"out_bytes_per_second", rate(link.out_bytes_per_second)},
+            {"both_in_bytes_per_second", rate(link.both_in_bytes_per_second)},
+            {"both_out_bytes_per_second", rate(link.both_out_bytes_per_second)}};
+}
+
+Json config_of(const RunConfig& config) {
+    return {{"device", config.device}, {"name", config.device_name}, {"memory_bytes", config.memory.value}, {"budget_bytes", config.budget.value},
+            {"host_budget_bytes", config.host_budget.value}, {"granule_bytes", config.granule.value}, {"policy", config.policy}, {"verify", config.verify}};
+}
+
+Json counts_of(const std::array<Count, std::size(event_kind_names)>& events) {
+    Json counts = Json::object();
+    for (std::size_t i = 0; i < events.size(); ++i) counts[event_kind_names[i]] = events[i];
+    return counts;
+}
+
+Json buffer_of(const BufferMoves& buffer) {
+    return {{"id", buffer.buffer.value}, {"device", buffer.device}, {"bytes", buffer.bytes.value}, {"bytes_in", buffer.in.value},
+            {"bytes_out", buffer.out.value}, {"stall_ns", buffer.stall.value}, {"events", counts_of(buffer.events)}};
+}
+
+Json report_of(const RunRecord& run) {
+    const Trace& iteration = run.iteration;
+    const bool bare = !run.has_summary && !iteration.ops.empty();  // an iteration trace, no run
+    Nanoseconds ideal = iteration.header.ideal;
+    if (ideal.value == 0)
+        for (const TraceOp& op : iteration.ops) ideal += op.duration;
+
+    Json report;
+    report["program"] = run.header.name;
+    report["version"] = run.header.version;
+    report["host"] = run.header.host;
+    report["pid"] = run.header.pid;
+    report["started_unix_ns"] = run.header.started_unix_ns;
+    report["ended"] = run.ended;
+    report["device"] = !run.configs.empty() ? run.configs[0].device_name : iteration.header.device;
+    report["policy"] = run.configs.empty() ? "" : run.configs[0].policy;
+    Bytes budget, host_budget;
+    for (const RunConfig& config : run.configs) budget += config.budget;
+    if (!run.configs.empty()) host_budget = run.configs[0].host_budget;
+    report["budget_bytes"] = budget.value;
+    report["host_budget_bytes"] = host_budget.value;
+    report["iterations"] = {{"found", iteration.ops.empty() ? 0 : 1}, {"learned", 0}, {"planned", 0}};
+    report["ideal_ns"] = iteration.ops.empty() ? Json(nullptr) : Json(ideal.value);
+    report["iteration_ns"] = nullptr;
+#define FIGURE(type, name) report[#name] = raw(run.summary.name);
+#include "profiler/trace/run_record.def"
+#undef FIGURE
+    if (bare) {
+        report["ops"] = iteration.ops.size();
+        report["peak_live_bytes"] = peak_live(iteration).value;
+    }
+    report["drops"] = 0;
+    report["replays"] = 0;
+    report["replay_ns"] = 0;
+    report["mispredictions"] = 0;
+    report["eta_ideal"] = nullptr;
+    report["eta_bound"] = nullptr;
+    report["events_dropped"] = run.events_dropped;
+    report["link"] = run.links.empty() ? Json(nullptr) : Json::array();
+    for (const RunLink& link : run.links) report["link"].push_back(link_of(link));
+    report["models"] = nullptr;
+    report["devices"] = Json::array();
+    for (const RunConfig& config : run.configs) report["devices"].push_back(config_of(config));
+    report["buffers"] = Json::array();
+    for (const BufferMoves& buffer : run.buffers) report["buffers"].push_back(buffer_of(buffer));
+    report["events"] = counts_of(run.events);
+    report["trace"] = run.path;
+    return report;
+}
+
+std::string dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+// A CSV field: quoted where it must be (RFC 4180).
+std::string field(const Json& value) {
+    if (value.is_null()) return "";
+    if (!value.is_string()) return dump(value);
+    const auto& text = value.get_ref<const std::string&>();
+    if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+    std::string quoted = "\"";
+    for (const char c : text) {
+        if (c == '"') quoted += '"';
+        quoted += c;
+    }
+    return quoted + '"';
+}
+
+}  // namespace
+
+std::string report_json(std::span<const RunRecord> runs) {
+    std::string lines;
+    for (const RunRecord& run : runs) lines += dump(report_of(run)) + "\n";
+    return lines;
+}
+
+std::string report_csv(std::span<const RunRecord> runs) {
+    std::string heading, lines;
+    for (const RunRecord& run : runs) {
+        std::string names, values;
+        const Json report = report_of(run);
+        for (const auto& [name, value] : report.items()) {
+            if (value.is_structured() || name == "link" || name == "models") continue;
+            names += (names.empty() ? "" : ",") + name;
+            values += (values.empty() ? "" : ",") + field(value);
+        }
+        heading = names;  // the same for every run
+        lines += values + "\n";
+    }
+    return heading + "\n" + lines;
+}
+
+}  // namespace udnnmem::cli

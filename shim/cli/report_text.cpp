@@ -1,0 +1,78 @@
+// The report that people read first: what the run was allowed, what it took, what that cost.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "shim/cli/format.hpp"
+#include "shim/cli/report_formats.hpp"
+
+namespace udnnmem::cli {
+namespace {
+
+using namespace profiler;
+
+constexpr std::size_t most_buffers = 10;  // of the table; JSON has all
+
+std::string share(Bytes part, Bytes whole) { return whole.value > 0 ? fmt::format(" ({:.1f} % of it)", 100.0 * static_cast<double>(part.value) / static_cast<double>(whole.value)) : ""; }
+
+void append_iteration(std::string& to, const Trace& iteration) {
+    Nanoseconds ideal = iteration.header.ideal;
+    if (ideal.value == 0)
+        for (const TraceOp& op : iteration.ops) ideal += op.duration;
+    to += fmt::format("  one iteration    {} ops, {} buffers, {} with everything resident, peak live {}\n", human_count(static_cast<std::int64_t>(iteration.ops.size())),
+                      human_count(static_cast<std::int64_t>(iteration.buffers.size())), human(ideal), human(peak_live(iteration)));
+}
+
+void append_figures(std::string& to, const RunRecord& run) {
+    const RunSummary& s = run.summary;
+    to += fmt::format("  ran              {}, {} ops, {} buffers made\n", human(s.wall_ns), human_count(s.ops), human_count(s.allocations));
+    to += fmt::format("  peak live        {}\n", human(s.peak_live_bytes));
+    to += fmt::format("  peak on device   {}{}\n", human(s.peak_resident_bytes), share(s.peak_resident_bytes, s.peak_live_bytes));
+    to += fmt::format("  peak on host     {}\n", human(s.peak_host_bytes));
+    to += fmt::format("  moved in         {} in {} fetches\n", human(s.bytes_in), human_count(s.fetches));
+    to += fmt::format("  moved out        {} in {} evictions, {} of them clean\n", human(s.bytes_out), human_count(s.evictions), human_count(s.clean_evictions));
+    to += fmt::format("  stalls           {} launches waited, {} in all\n", human_count(s.stalls), human(s.stall_ns));
+    to += fmt::format("  from host frames {} ops\n", human_count(s.served_from_host));
+    to += fmt::format("  verified moves   {}, {} differed\n", human_count(s.verified_moves), human_count(s.failed_verifications));
+    if (s.deadlines) to += fmt::format("  deadlines        {} launches were held back too long and let go\n", human_count(s.deadlines));
+    if (s.over_budget) to += fmt::format("  over budget      {} times: raise the budget, or make the batch smaller\n", human_count(s.over_budget));
+    if (run.events_dropped) to += fmt::format("  not recorded     {} events (the figures above count them)\n", human_count(run.events_dropped));
+}
+
+void append_buffers(std::string& to, const RunRecord& run) {
+    const auto count = [](const BufferMoves& b, EventKind kind) { return human_count(b.events[static_cast<std::size_t>(kind)]); };
+    to += fmt::format("  {:>8} {:>12} {:>9} {:>9} {:>8} {:>12} {:>12} {:>12}\n", "buffer", "bytes", "evicted", "clean", "fetched", "moved in", "moved out", "stalled");
+    for (const BufferMoves& b : std::span(run.buffers).first(std::min(run.buffers.size(), most_buffers))) {
+        const std::string id = run.configs.size() > 1 ? fmt::format("{}:{}", b.device, b.buffer.value) : fmt::format("{}", b.buffer.value);
+        to += fmt::format("  {:>8} {:>12} {:>9} {:>9} {:>8} {:>12} {:>12} {:>12}\n", id, human(b.bytes), count(b, EventKind::evict), count(b, EventKind::evict_clean),
+                          count(b, EventKind::fetch), human(b.in), human(b.out), human(b.stall));
+    }
+    if (run.buffers.size() > most_buffers)
+        to += fmt::format("  ... and {} more: --format json lists them all\n", human_count(static_cast<std::int64_t>(run.buffers.size() - most_buffers)));
+}
+
+}  // namespace
+
+std::string report_text(std::span<const RunRecord> runs) {
+    std::string text;
+    for (const RunRecord& run : runs) {
+        if (!text.empty()) text += '\n';
+        text += run.header.name.empty() ? run.path : run.header.name;
+        if (run.header.pid) text += fmt::format(" (pid {} on {})", run.header.pid, run.header.host);
+        if (!run.header.version.empty()) text += ", udnnmem " + run.header.version;
+        text += '\n';
+        for (const RunConfig& config : run.configs)
+            text += fmt::format("  device {}         {}, {}; budget {}, host budget {}, policy {}\n", config.device, config.device_name, human(config.memory), human(config.budget),
+                                human(config.host_budget), config.policy);
+        for (const RunLink& link : run.links)
+            text += fmt::format("  link {}           {} in, {} out\n", link.device, human_rate(link.in_bytes_per_second), human_rate(link.out_bytes_per_second));
+        if (run.has_summary) append_figures(text, run);
+        if (!run.iteration.ops.empty()) append_iteration(text, run.iteration);
+        if (run.has_summary && !run.ended) text += "  the program was killed, or still runs: figures of its last second may be missing\n";
+        if (!run.has_summary && run.iteration.ops.empty()) text += "  no figures were recorded: the program was killed within its first second of GPU work\n";
+        if (!run.buffers.empty()) append_buffers(text, run);
+    }
+    return text;
+}
+
+}  // namespace udnnmem::cli

@@ -1,0 +1,264 @@
+#include "shim/cli/trial.hpp"
+
+#include <cuda.h>
+#include <dlfcn.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "shim/cli/format.hpp"
+
+namespace udnnmem::cli {
+namespace {
+
+constexpr int oldest_driver = 12040;
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+// A trial's end: what was found is the exception's text.
+struct Stop : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+void* library() {
+    static void* const handle = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    return handle;
+}
+
+template <class Function>
+Function* symbol(const char* name) {
+    void* const found = library() ? ::dlsym(library(), name) : nullptr;
+    if (!found) throw Stop(fmt::format("the driver has no {}", name));
+    return reinterpret_cast<Function*>(found);
+}
+
+// The header's name of a versioned entry point is a macro (cuMemAlloc is cuMemAlloc_v2): stringised after expansion.
+#define TEXT_OF(name) #name
+#define EXPANDED(name) TEXT_OF(name)
+#define DRIVER(name) symbol<decltype(::name)>(EXPANDED(name))
+
+// Makes a call, or ends the trial with its name and CUDA's error.
+template <class Function, class... Args>
+void call_named(const char* name, Function* function, Args... args) {
+    const CUresult result = function(args...);
+    if (result == CUDA_SUCCESS) return;
+    const char* text = nullptr;
+    if (DRIVER(cuGetErrorName)(result, &text) != CUDA_SUCCESS || !text) text = "an unknown error";
+    throw Stop(fmt::format("{} answers {} ({})", name, text, static_cast<int>(result)));
+}
+#define CALL(name, ...) call_named(#name, DRIVER(name) __VA_OPT__(,) __VA_ARGS__)
+
+Finding no_driver() {
+    return {Verdict::fail, "libcuda.so.1 not found: needs NVIDIA's driver for CUDA 12.4 or later: install it, or name the folder of the software GPU in LD_LIBRARY_PATH"};
+}
+
+int attribute(CUdevice_attribute which) {
+    int value = 0;
+    CALL(cuDeviceGetAttribute, &value, which, 0);
+    return value;
+}
+
+// Device 0 with its primary context current.
+class Device {
+  public:
+    Device() {
+        CALL(cuInit, 0u);
+        CUdevice device = 0;
+        CALL(cuDeviceGet, &device, 0);
+        CUcontext context = nullptr;
+        CALL(cuDevicePrimaryCtxRetain, &context, device);
+        CALL(cuCtxSetCurrent, context);
+    }
+};
+
+CUmemAllocationProp on_device() {
+    CUmemAllocationProp prop{};
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    return prop;
+}
+
+void give_access(CUdeviceptr at, std::size_t bytes, CUmemLocationType type, int id) {
+    CUmemAccessDesc access{};
+    access.location.type = type;
+    access.location.id = id;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CALL(cuMemSetAccess, at, bytes, &access, std::size_t{1});
+}
+
+void expect_word(std::uint32_t found, std::uint32_t wanted, const char* where) {
+    if (found != wanted) throw Stop(fmt::format("{} holds {:#x} where {:#x} was written", where, found, wanted));
+}
+
+Finding virtual_memory() {
+    const Device device;
+    if (!attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)) throw Stop("the device says that it has none");
+    const CUmemAllocationProp prop = on_device();
+    std::size_t granule = 0;
+    CALL(cuMemGetAllocationGranularity, &granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    CUdeviceptr range = 0;
+    CALL(cuMemAddressReserve, &range, 2 * granule, std::size_t{0}, CUdeviceptr{0}, 0ull);
+    CUmemGenericAllocationHandle frame = 0;
+    CALL(cuMemCreate, &frame, granule, &prop, 0ull);
+    CALL(cuMemMap, range, granule, std::size_t{0}, frame, 0ull);
+    give_access(range, granule, CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    CALL(cuMemsetD32, range, 0x5eedu, granule / 4);
+    CALL(cuCtxSynchronize);
+    // The frame keeps its contents at another address: what paging rests on.
+    CALL(cuMemUnmap, range, granule);
+    CALL(cuMemMap, range + granule, granule, std::size_t{0}, frame, 0ull);
+    give_access(range + granule, granule, CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    std::uint32_t word = 0;
+    CALL(cuMemcpyDtoH, static_cast<void*>(&word), range + granule + granule - 4, sizeof word);
+    expect_word(word, 0x5eed, "remapped device memory");
+    CALL(cuMemUnmap, range + granule, granule);
+    CALL(cuMemRelease, frame);
+    CALL(cuMemAddressFree, range, 2 * granule);
+    return {Verdict::ok, fmt::format("virtual memory: mapped, written, remapped, read back; granule {}", human(Bytes(static_cast<std::int64_t>(granule))))};
+}
+
+// Which NUMA nodes to try: the device's own, then the first.
+Finding host_frames() {
+    const Device device;
+    int node = attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+    if (node < 0) node = 0;
+    CUmemAllocationProp prop = on_device();
+    prop.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    prop.location.id = node;
+    std::size_t granule = 0;
+    CALL(cuMemGetAllocationGranularity, &granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    CUmemGenericAllocationHandle frame = 0;
+    CALL(cuMemCreate, &frame, granule, &prop, 0ull);
+    CUdeviceptr range = 0;
+    CALL(cuMemAddressReserve, &range, granule, std::size_t{0}, CUdeviceptr{0}, 0ull);
+    CALL(cuMemMap, range, granule, std::size_t{0}, frame, 0ull);
+    give_access(range, granule, CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    give_access(range, granule, CU_MEM_LOCATION_TYPE_HOST_NUMA, node);
+    CALL(cuMemsetD32, range, 0xbeefu, granule / 4);
+    CALL(cuCtxSynchronize);
+    std::uint32_t word = 0;
+    CALL(cuMemcpyDtoH, static_cast<void*>(&word), range, sizeof word);
+    expect_word(word, 0xbeef, "a host frame");
+    CALL(cuMemUnmap, range, granule);
+    CALL(cuMemRelease, frame);
+    CALL(cuMemAddressFree, range, granule);
+    return {Verdict::ok, fmt::format("host frames: memory of NUMA node {} mapped into the device, written by it, read back", node)};
+}
+
+// What is left where host frames cannot be mapped: pinned memory to copy to.
+Finding pinned_memory(const std::string& why) {
+    const Device device;
+    void* memory = nullptr;
+    CALL(cuMemHostAlloc, &memory, std::size_t{2} << 20, 0u);
+    CALL(cuMemFreeHost, memory);
+    return {Verdict::warn, "host frames: not mappable (" + why + "): evicted buffers go to pinned memory, unpredicted launches wait for their data; a newer driver may do better"};
+}
+
+Finding guarded(const char* what, Finding (*body)(), const char* fix) {
+    if (!library()) return no_driver();
+    try {
+        return body();
+    } catch (const Stop& stop) {
+        return {Verdict::fail, fmt::format("{}: {}: {}", what, stop.what(), fix)};
+    }
+}
+
+}  // namespace
+
+Finding try_driver() {
+    if (!library()) {
+        const char* const reason = ::dlerror();
+        // "cannot open shared object file: No such file" is the usual one; anything else is worth its words.
+        if (reason && !std::strstr(reason, "No such file")) return {Verdict::fail, fmt::format("libcuda.so.1 does not load: {}", reason)};
+        return no_driver();
+    }
+    return guarded("driver", [] {
+        int version = 0;
+        CALL(cuDriverGetVersion, &version);
+        Dl_info where{};
+        ::dladdr(::dlsym(library(), "cuDriverGetVersion"), &where);
+        const std::string at = where.dli_fname ? where.dli_fname : "libcuda.so.1";
+        if (version < oldest_driver)
+            return Finding{Verdict::fail, fmt::format("driver: needs CUDA 12.4 or later, {} is {}: update the driver", at, version_text(version))};
+        return Finding{Verdict::ok, fmt::format("driver: CUDA {} (needs 12.4) at {}", version_text(version), at)};
+    }, "is this NVIDIA's driver, or the software GPU?");
+}
+
+Finding try_device() {
+    return guarded("device", [] {
+        CALL(cuInit, 0u);
+        int count = 0;
+        CALL(cuDeviceGetCount, &count);
+        if (count < 1) throw Stop("none is visible");
+        char name[256] = "";
+        CALL(cuDeviceGetName, name, static_cast<int>(sizeof name), 0);
+        std::size_t bytes = 0;
+        CALL(cuDeviceTotalMem, &bytes, 0);
+        return Finding{Verdict::ok, fmt::format("device: {} visible, the first is {} with {}", count, name, human(Bytes(static_cast<std::int64_t>(bytes))))};
+    }, "look at nvidia-smi, CUDA_VISIBLE_DEVICES and, in a container, whether it was started with GPUs");
+}
+
+Finding try_virtual_memory() {
+    return guarded("virtual memory", virtual_memory, "paging needs it, so programs would run untouched: update the driver; under WSL or MIG see the README's limits");
+}
+
+Finding try_host_frames() {
+    if (!library()) return no_driver();
+    try {
+        return host_frames();
+    } catch (const Stop& stop) {
+        static std::string why;
+        why = stop.what();
+        return guarded("host frames", [] { return pinned_memory(why); }, "buffers cannot be evicted without pinned memory: raise the limit on locked memory (ulimit -l)");
+    }
+}
+
+Finding in_child(const std::function<Finding()>& body, int seconds) {
+    int ends[2];
+    if (::pipe(ends) != 0) return {Verdict::fail, fmt::format("no pipe: {}", std::strerror(errno))};
+    const pid_t child = ::fork();
+    if (child < 0) return {Verdict::fail, fmt::format("no child process: {}", std::strerror(errno))};
+    if (child == 0) {
+        ::close(ends[0]);
+        const Finding found = body();
+        std::string message(1, static_cast<char>('0' + static_cast<int>(found.verdict)));
+        message += found.text;
+        for (std::size_t done = 0; done < message.size();) {
+            const ssize_t n = ::write(ends[1], message.data() + done, message.size() - done);
+            if (n <= 0) ::_exit(1);
+            done += static_cast<std::size_t>(n);
+        }
+        ::_exit(0);  // no destructors of a driver that may be in a bad way
+    }
+    ::close(ends[1]);
+    std::string message;
+    bool late = false;
+    for (pollfd waiting{ends[0], POLLIN, 0};;) {
+        const int ready = ::poll(&waiting, 1, seconds * 1000);
+        if (ready < 0 && errno == EINTR) continue;
+        late = ready <= 0;
+        char piece[1024];
+        const ssize_t n = late ? 0 : ::read(ends[0], piece, sizeof piece);
+        if (n <= 0) break;
+        message.append(piece, static_cast<std::size_t>(n));
+    }
+    ::close(ends[0]);
+    if (late) ::kill(child, SIGKILL);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    if (late) return {Verdict::fail, fmt::format("the driver did not answer within {} s: look at dmesg, restart the driver or the machine", seconds)};
+    if (WIFSIGNALED(status)) return {Verdict::fail, fmt::format("the driver crashed ({}): update it", ::strsignal(WTERMSIG(status)))};
+    if (message.empty()) return {Verdict::fail, "the trial ended without an answer"};
+    return {static_cast<Verdict>(message[0] - '0'), message.substr(1)};
+}
+
+}  // namespace udnnmem::cli
