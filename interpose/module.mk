@@ -7,7 +7,7 @@ $(call library,interpose,$(INTERPOSE_SOURCES))
 INTERPOSE_EXPORTS := $(B)/interpose/exports.map
 $(INTERPOSE_EXPORTS): interpose/entry_points.def interpose/module.mk
 	@mkdir -p $(@D)
-	@{ echo '{ global: dlsym;'; \
+	@{ echo '{ global: dlsym; dlopen;'; \
 	   sed -nE 's/^ENTRY\(([A-Za-z0-9_]+), .*, (manage|observe|refuse), [a-z]+\)$$/  \1;/p' $<; \
 	   echo 'local: *; };'; } > $@
-INTERPOSE_LDFLAGS = -Wl,--version-script=$(INTERPOSE_EXPORTS) -Wl,-u,dlsym -Wl,-Bsymbolic -Wl,-z,defs -static-libstdc++ -static-libgcc -ldl
+INTERPOSE_LDFLAGS = -Wl,--version-script=$(INTERPOSE_EXPORTS) -Wl,-u,dlsym -Wl,-u,dlopen -Wl,-Bsymbolic -Wl,-z,defs -static-libstdc++ -static-libgcc -ldl

@@ -11,16 +11,24 @@
 typedef struct {
     const char* symbol;
     intptr_t arguments[6];
-    unsigned long calls;  // of all functions together
+    unsigned long calls;
 } FakeCall;
-EXPORT FakeCall fake_last_call;
-EXPORT int fake_answer;  // what the functions answer
 
-static int note(const char* symbol, intptr_t a, intptr_t b, intptr_t c, intptr_t d, intptr_t e, intptr_t f) {
-    fake_last_call.symbol = symbol;
+enum {
+#define ENTRY(symbol, base, version, flavour, kind, need) index_##symbol,
+#include "interpose/entry_points.def"
+#undef ENTRY
+    symbol_count
+};
+EXPORT FakeCall fake_calls[symbol_count];  // in the order of the table
+EXPORT int fake_answer;                    // what the functions answer
+
+static int note(int index, const char* symbol, intptr_t a, intptr_t b, intptr_t c, intptr_t d, intptr_t e, intptr_t f) {
+    FakeCall* call = &fake_calls[index];
     intptr_t arguments[6] = {a, b, c, d, e, f};
-    memcpy(fake_last_call.arguments, arguments, sizeof arguments);
-    ++fake_last_call.calls;
+    memcpy(call->arguments, arguments, sizeof arguments);
+    call->symbol = symbol;
+    ++call->calls;
     return fake_answer;
 }
 
@@ -28,19 +36,25 @@ static int note(const char* symbol, intptr_t a, intptr_t b, intptr_t c, intptr_t
 #define cuGetProcAddress generic_cuGetProcAddress
 #define cuGetProcAddress_v2 generic_cuGetProcAddress_v2
 #define cuFuncGetParamInfo generic_cuFuncGetParamInfo
+#define cuGetExportTable generic_cuGetExportTable
 #define cuKernelGetParamInfo generic_cuKernelGetParamInfo
 #define ENTRY(symbol, base, version, flavour, kind, need)                                                     \
     EXPORT int symbol(intptr_t a, intptr_t b, intptr_t c, intptr_t d, intptr_t e, intptr_t f) {               \
-        return note(#symbol, a, b, c, d, e, f);                                                               \
+        return note(index_##symbol, #symbol, a, b, c, d, e, f);                                                               \
     }
 #include "interpose/entry_points.def"
 #undef ENTRY
 #undef cuGetProcAddress
 #undef cuGetProcAddress_v2
 #undef cuFuncGetParamInfo
+#undef cuGetExportTable
 #undef cuKernelGetParamInfo
 
 enum { legacy, per_thread };
+EXPORT int cuGetExportTable(intptr_t table, intptr_t id) {
+    note(index_cuGetExportTable, "cuGetExportTable", table, id, 0, 0, 0, 0);
+    return 801;  // there are no private tables
+}
 EXPORT int cuGetProcAddress(const char*, void**, int, uint64_t);
 EXPORT int cuGetProcAddress_v2(const char*, void**, int, uint64_t, int*);
 
@@ -60,15 +74,15 @@ static int param_info(size_t index, size_t* offset, size_t* size) {
     return 1;
 }
 EXPORT int cuFuncGetParamInfo(intptr_t f, size_t index, size_t* offset, size_t* size) {
-    note("cuFuncGetParamInfo", f, (intptr_t)index, 0, 0, 0, 0);
+    note(index_cuFuncGetParamInfo, "cuFuncGetParamInfo", f, (intptr_t)index, 0, 0, 0, 0);
     return param_info(index, offset, size);
 }
 EXPORT int cuKernelGetParamInfo(intptr_t f, size_t index, size_t* offset, size_t* size) {
-    note("cuKernelGetParamInfo", f, (intptr_t)index, 0, 0, 0, 0);
+    note(index_cuKernelGetParamInfo, "cuKernelGetParamInfo", f, (intptr_t)index, 0, 0, 0, 0);
     return param_info(index, offset, size);
 }
 
-static int undocumented(void) { return note("undocumented", 0, 0, 0, 0, 0, 0); }
+static int undocumented(void) { return 0; }
 
 // The largest version not above; a later version than 13.0 of any name answers with something unheard of.
 static void* answer_for(const char* name, int version, uint64_t flags) {

@@ -14,3 +14,38 @@ $(DOORS_PROBE): $(B)/tests/interpose/probe.map
 $(B)/tests/interpose/probe.map: $(INTERPOSE_EXPORTS)
 	@mkdir -p $(@D)
 	@sed 's/global:/global: probe_state; probe_install;/' $< > $@
+
+# Driver programs of these tests link the fake driver, found beside them.
+LINK_FAKE_DRIVER = -L$(B)/tests/interpose -l:libcuda.so.1 -Wl,-rpath,'$$ORIGIN/interpose' -ldl
+$(call unit_test,doors,tests/interpose/doors_test.cpp,,$$(LINK_FAKE_DRIVER))
+$(B)/tests/unit-doors: $(FAKE_DRIVER) $(DOORS_PROBE)
+
+# Small libraries and programs that do what others do with the loader.
+DOORS_LIBRARY = $(CC) $(SANITISE) $(CFLAGS) -shared -o $@ $<
+DOORS_SMALL := $(patsubst %,$(B)/tests/interpose/%,libnext_a.so libnext_b.so libouter.so sub/libdoor_inner.so libdata_names.so libneeds_data_names.so)
+$(B)/tests/interpose/libnext_a.so: tests/interpose/next_a.c
+	@mkdir -p $(@D) && $(DOORS_LIBRARY) -ldl
+$(B)/tests/interpose/libnext_b.so: tests/interpose/next_b.c
+	@mkdir -p $(@D) && $(DOORS_LIBRARY)
+$(B)/tests/interpose/sub/libdoor_inner.so: tests/interpose/next_b.c
+	@mkdir -p $(@D) && $(DOORS_LIBRARY) -DOTHER
+$(B)/tests/interpose/libouter.so: tests/interpose/outer.c
+	@mkdir -p $(@D) && $(DOORS_LIBRARY) -Wl,-rpath,'$$ORIGIN/sub' -ldl
+$(B)/tests/interpose/libdata_names.so: tests/interpose/data_names.c
+	@mkdir -p $(@D) && $(DOORS_LIBRARY)
+$(B)/tests/interpose/libneeds_data_names.so: tests/interpose/needs_data_names.c $(B)/tests/interpose/libdata_names.so
+	@mkdir -p $(@D) && $(DOORS_LIBRARY) -L$(@D) -ldata_names -Wl,-rpath,'$$ORIGIN'
+$(B)/tests/interpose/door_program: tests/interpose/door_program.c $(DOORS_SMALL)
+	@mkdir -p $(@D) && $(CC) $(SANITISE) $(CFLAGS) -o $@ $< -L$(@D) -Wl,--no-as-needed -lnext_a -lnext_b -louter -Wl,-rpath,'$$ORIGIN' -ldl
+
+# The toolkit's runtime, where it has one.
+CUDART_SHARED := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart.so.13 $(CUDA_HOME)/lib/libcudart.so.13))
+CUDART_STATIC := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a))
+DOORS_RUNTIME := $(if $(CUDART_SHARED),$(B)/tests/interpose/runtime_shared) $(if $(CUDART_STATIC),$(B)/tests/interpose/runtime_static)
+$(B)/tests/interpose/runtime_shared: tests/interpose/runtime_program.c
+	@mkdir -p $(@D) && $(CC) -o $@ $< $(CUDART_SHARED) -Wl,-rpath,$(dir $(CUDART_SHARED))
+$(B)/tests/interpose/runtime_static: tests/interpose/runtime_program.c
+	@mkdir -p $(@D) && $(CC) -o $@ $< $(CUDART_STATIC) -ldl -lrt -lpthread
+
+TEST_SUITES += tests/interpose/doors_suite.py
+TEST_NEEDS += $(FAKE_DRIVER) $(DOORS_PROBE) $(B)/tests/interpose/door_program $(DOORS_RUNTIME)
