@@ -63,9 +63,10 @@ void* replacement(const char* name, void* pointer, int version, cuuint64_t flags
 }
 
 CUresult answered(CUresult result, const char* name, void** pointer, int version, cuuint64_t flags) noexcept {
-    if (result != CUDA_SUCCESS || name == nullptr || pointer == nullptr || *pointer == nullptr) return result;
+    if (name == nullptr) return result;
     bool hooked = false;
-    if (drivers_kind_of_name(name) && !doors_closed.load(std::memory_order_relaxed))
+    const bool found = result == CUDA_SUCCESS && pointer != nullptr && *pointer != nullptr;
+    if (found && drivers_kind_of_name(name) && !doors_closed.load(std::memory_order_relaxed))
         *pointer = replacement(name, *pointer, version, flags, hooked);
     trace_lookup("cuGetProcAddress", name, version, static_cast<long>(flags), hooked);
     return result;
