@@ -205,20 +205,24 @@ bool Engine::admit(const CompiledPlan& plan, std::int64_t index) {
     const std::int32_t k = item.op;
     if (item.step < 0) {
         const std::int64_t bytes = trace_.alloc_bytes[k] + trace_.workspace[k];
-        if (used_ + bytes > machine_.memory.value) return false;
+        starved_ = true;
         for (const auto& a : trace_.access[k])
             if (state_[a.buffer] != resident && (trace_.persistent[a.buffer] || trace_.first[a.buffer] != k)) return false;
+        starved_ = false;
+        if (used_ + bytes > machine_.memory.value) return false;
         take(bytes);
         for (std::int32_t b : trace_.alloc[k]) state_[b] = resident;
         for (const auto& a : trace_.access[k])
             if (a.writes()) stale(a.buffer);
     } else {
         const auto& step = plan.steps[item.step];
-        if (used_ + step.take > machine_.memory.value) return false;
+        starved_ = true;
         for (std::int32_t i = step.need_begin; i < step.need_end; ++i)
             if (state_[plan.need[i]] != resident) return false;
         for (std::int32_t i = step.make_begin; i < step.make_end; ++i)
             if (state_[plan.made[i]] != absent) return false;
+        starved_ = false;
+        if (used_ + step.take > machine_.memory.value) return false;
         take(step.take);
         for (std::int32_t i = step.make_begin; i < step.make_end; ++i) {
             state_[plan.made[i]] = resident;
@@ -293,6 +297,7 @@ bool Engine::start_transfers() {
             host_peak_ = std::max(host_peak_, host_used_);
         }
         out_.current = entry;
+        if (out_.end != now_) out_.since = now_;
         out_.busy = true;
         out_.end = now_ + (entry.evict ? evict_time_[b] : out_time_[b]);
         ++copying_[b];
@@ -311,6 +316,7 @@ bool Engine::start_transfers() {
         --pending_[b];
         state_[b] = arriving;
         in_.current = entry;
+        if (in_.end != now_) in_.since = now_;
         in_.busy = true;
         in_.end = now_ + in_time_[b];
         ++copying_[b];
@@ -354,9 +360,7 @@ Verdict Engine::run(const CompiledPlan& plan, int iterations, std::int64_t give_
     if (n == 0) return verdict_;
     const std::int64_t ahead = machine_.lookahead;
     if (timeline) {
-        timeline->ready.assign(trace_.ops, 0);
-        timeline->start.assign(trace_.ops, 0);
-        timeline->end.assign(trace_.ops, 0);
+        for (auto* v : {&timeline->ready, &timeline->start, &timeline->end, &timeline->in_since, &timeline->out_since}) v->assign(trace_.ops, 0);
     }
     signature(before_);
     std::int64_t third = 0, begin = 0;
@@ -364,6 +368,10 @@ Verdict Engine::run(const CompiledPlan& plan, int iterations, std::int64_t give_
         begin = now_;
         in_bytes_ = out_bytes_ = recompute_ = demand_ = 0;
         if (iteration == 3) third = now_;
+        if (timeline) {
+            timeline->starved.assign(trace_.ops, 0);
+            timeline->crowded.assign(trace_.ops, 0);
+        }
         const std::int64_t deadline = give_up_after < INT64_MAX - begin ? begin + give_up_after : INT64_MAX;
         if (!act(plan, -1)) return verdict_;
         for (std::int64_t i = 0; i < n; ++i) {
@@ -371,15 +379,22 @@ Verdict Engine::run(const CompiledPlan& plan, int iterations, std::int64_t give_
             const std::int64_t index = iteration * n + i;
             // What must have its frames when this item starts: the lookahead ends with the iteration.
             const std::int64_t target = index + std::min(ahead, n - 1 - i);
-            bool running = false;
+            bool running = false, lacked_data = false;
             std::int64_t end = 0;
+            const std::int64_t ready = now_;
             if (timeline && item.step < 0) timeline->ready[item.op] = now_ - begin;
             for (;;) {
                 // Ends at this instant have been handled. The next op takes its frames, then the queues.
                 if (!running) {
                     while (admitted_ <= target && admit(plan, admitted_)) {}
                     if (!verdict_.valid()) return verdict_;
+                    if (admitted_ <= target) lacked_data = starved_;
                     if (admitted_ > target) {
+                        if (timeline && now_ > ready) {
+                            (lacked_data ? timeline->starved : timeline->crowded)[item.op] += now_ - ready;
+                            timeline->in_since[item.op] = in_.since - begin;
+                            timeline->out_since[item.op] = out_.since - begin;
+                        }
                         running = true;
                         std::int64_t duration = trace_.duration[item.step < 0 ? item.op : plan.steps[item.step].op];
                         if (machine_.map.value && ahead == 0 && item.step < 0)

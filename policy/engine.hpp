@@ -31,6 +31,9 @@ struct Verdict {
 
 struct EngineTimeline {
     std::vector<std::int64_t> ready, start, end;  // per op, relative to the iteration's start
+    // Per op, its replays included: time lost for want of data (the inward link) and for want of frames (the
+    // outward), and since when that link had been working without a pause. ns.
+    std::vector<std::int64_t> starved, crowded, in_since, out_since;
 };
 
 class Engine {
@@ -58,9 +61,10 @@ private:
         std::size_t head = 0;
         std::int64_t end = 0;      // of the running transfer
         Entry current{};
+        std::int64_t since = 0;    // when it last began after a pause
         bool busy = false;
         bool empty() const { return head == entries.size(); }
-        void reset() { entries.clear(); head = 0; busy = false; }
+        void reset() { entries.clear(); head = 0; busy = false; end = since = 0; }
     };
     struct Item {
         std::int32_t op;
@@ -100,7 +104,7 @@ private:
     std::int64_t now_ = 0, used_ = 0, peak_ = 0, host_used_ = 0, host_peak_ = 0;
     std::int64_t in_bytes_ = 0, out_bytes_ = 0, recompute_ = 0, demand_ = 0;
     std::int64_t admitted_ = 0, done_ = 0;  // items admitted and ended since the start, over all iterations
-    bool asked_ = false;
+    bool asked_ = false, starved_ = false;
     Verdict verdict_;
     std::vector<std::int64_t> before_, after_;
 };

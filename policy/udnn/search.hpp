@@ -1,0 +1,51 @@
+// Anytime search over drafts: a first draft by fixed prices, a sweep over prices, then local search that
+// unmakes a part of the best draft and fits it anew. Every draft is judged by the simulator alone.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "policy/planner.hpp"
+#include "policy/udnn/draft.hpp"
+#include "policy/udnn/select.hpp"
+
+namespace udnnmem::policy::udnn {
+
+class Search {
+public:
+    Search(const CompiledTrace& trace, const Machine& machine, bool recompute);
+
+    struct Found {
+        Draft draft;
+        std::int64_t time = INT64_MAX;   // ns; INT64_MAX: none that can be carried out
+    };
+    using Clock = std::chrono::steady_clock;
+
+    void first();                                   // the quick one
+    void sweep(Clock::time_point until);            // over prices
+    void improve(Clock::time_point until, std::int64_t bound, const std::function<void()>& tick);
+    const Found& best() const { return best_; }
+    CompiledPlan best_plan();
+
+    std::int64_t evaluations = 0;
+
+private:
+    std::int64_t attempt(const Prices& prices, double lead, EngineTimeline* timeline = nullptr);
+    void learn(Prices& prices, const EngineTimeline& timeline, double rate) const;
+    std::int64_t judge(Draft& draft, std::int64_t give_up);
+    bool offer(const Draft& draft, std::int64_t time);
+    Draft blank() const;
+
+    const CompiledTrace& trace_;
+    Machine machine_;
+    bool recompute_;
+    Gaps gaps_;
+    Engine engine_;
+    Drafter drafter_;
+    Selector selector_;
+    Found best_;
+    Prices best_prices_;
+    std::vector<std::int64_t> best_start_;
+};
+
+}  // namespace udnnmem::policy::udnn

@@ -1,0 +1,74 @@
+// Chooses which gaps to leave, and how: a weighted covering of the bytes that do not fit. Gaps are taken in
+// order of what they free (bytes x ops that lack them) against what they cost (time of link and compute at
+// given prices), each only while some op under it still lacks memory; then what turned out superfluous is
+// kept again. n log n: one sort and a tree over the ops.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "policy/udnn/draft.hpp"
+
+namespace udnnmem::policy::udnn {
+
+struct Prices {
+    double in = 1, out = 1, compute = 1;     // of a ns of each
+    static constexpr int stretches = 48;     // the iteration in so many parts of equal ideal time, each with prices of its own
+    std::array<double, stretches> in_at, out_at, compute_at;
+    Prices() { in_at.fill(1); out_at.fill(1); compute_at.fill(1); }
+    std::int64_t segment = INT64_MAX;        // dropped buffers that one replay recreates: at most so many bytes
+    double noise = 0;                        // spread of a random factor on every score
+    double head = 0, tail = 0;               // how many transfer times after a gap's start / before its end do not count as free
+    double power = 1;                        // of the lack at an op in its weight
+    bool timed = false;                      // memory that transfers hold is counted, by the drafter's `start`
+    bool swaps = true, drops = true;
+};
+
+class Selector {
+public:
+    Selector(const Gaps& gaps, const Machine& machine, Drafter& drafter, std::uint64_t seed);
+
+    // Turns `keep` into swap or drop until the draft fits or nothing more can be done; true if it fits.
+    // Leaves the drafter with the final build.
+    bool fit(Draft& draft, const Prices& prices, int rounds = 6);
+
+    // Keeps again what need not be left, dearest first by the same prices; the draft must fit.
+    void prune(Draft& draft, const Prices& prices);
+
+    std::mt19937_64 random;
+    int stretch(std::int32_t op) const { return stretch_[op]; }
+
+private:
+    struct Candidate { double score; std::int32_t gap; std::uint8_t mode; };
+    void load(const std::vector<std::int64_t>& usage);
+    void add(std::int32_t from, std::int32_t to, std::int64_t bytes);   // ops [from, to)
+    std::int64_t most(std::int32_t from, std::int32_t to);
+    void add(std::int32_t node, std::int32_t low, std::int32_t high, std::int32_t from, std::int32_t to, std::int64_t bytes);
+    std::int64_t most(std::int32_t node, std::int32_t low, std::int32_t high, std::int32_t from, std::int32_t to) const;
+    struct Window { std::int32_t from, to; };
+    Window window(const Gap& gap, std::uint8_t mode, const Prices& prices) const;
+    double cost(std::int32_t gap, std::uint8_t mode, const Prices& prices) const;
+    bool may_drop(std::int32_t gap, std::int64_t limit);
+    void join(std::int32_t gap);
+    std::int32_t find(std::int32_t gap);
+    void gather(const Draft& draft);
+
+    const Gaps& gaps_;
+    const CompiledTrace& trace_;
+    Machine machine_;
+    Drafter& drafter_;
+    std::vector<std::int64_t> in_time_, out_time_;
+    std::vector<std::uint8_t> stretch_;             // per op
+    std::vector<std::int64_t> top_, lazy_;          // the tree: usage less memory
+    std::int32_t leaves_ = 1;
+    std::vector<double> weight_;
+    std::vector<Candidate> candidates_;
+    Csr<std::int32_t> readers_;                     // per gap: gaps whose replay reads it
+    std::vector<std::int32_t> parent_, running_;    // segments; per op: dropped gaps whose replay runs it
+    std::vector<std::int64_t> segment_;
+    std::vector<std::uint8_t> dropped_;
+};
+
+}  // namespace udnnmem::policy::udnn
