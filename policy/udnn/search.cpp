@@ -5,6 +5,12 @@
 #include <cstdio>
 #include <cstdlib>
 
+#ifdef UDNN_DEV
+#define UDNN_TRACE getenv("UDEBUG")
+#else
+#define UDNN_TRACE false
+#endif
+
 namespace udnnmem::policy::udnn {
 
 Search::Search(const CompiledTrace& trace, const Machine& machine, bool recompute)
@@ -24,7 +30,6 @@ Draft Search::blank() const {
 std::int64_t Search::judge(Draft& draft, std::int64_t give_up) {
     ++evaluations;
     const Verdict v = engine_.run(drafter_.plan, 4, give_up);
-    if (getenv("UDEBUG") && !v.valid() && v.fault != Fault::too_slow) fprintf(stderr, "  invalid: %s excess %ld\n", Engine::explain(v).c_str(), drafter_.excess);
     (void)draft;
     return v.valid() ? v.time : INT64_MAX;
 }
@@ -44,7 +49,7 @@ std::int64_t Search::attempt(const Prices& prices, double lead, EngineTimeline* 
     ++evaluations;
     const Verdict v = engine_.run(drafter_.plan, 4, INT64_MAX, timeline);
     const auto t = v.valid() ? v.time : INT64_MAX;
-    if (getenv("UDEBUG")) fprintf(stderr, "in %.2f c %.2f seg %.2f fits %d excess %ld time %.1f rec %.1f in %.1f %s\n", prices.in, prices.compute, prices.segment*1e-9, fits, drafter_.excess, t*1e-6, drafter_.recompute*1e-6, drafter_.in_bytes*1e-9, Engine::explain(v).c_str());
+    if (UDNN_TRACE) fprintf(stderr, "in %.2f c %.2f seg %.2f fits %d excess %ld time %.1f rec %.1f in %.1f %s\n", prices.in, prices.compute, prices.segment*1e-9, fits, drafter_.excess, t*1e-6, drafter_.recompute*1e-6, drafter_.in_bytes*1e-9, Engine::explain(v).c_str());
     if (offer(draft, t)) best_prices_ = prices;
     return t;
 }
@@ -139,7 +144,7 @@ void Search::improve(Clock::time_point until, std::int64_t bound, const std::fun
         if (random() % 2) selector_.prune(draft, prices);
         if (drafter_.excess) continue;
         const auto t = judge(draft, best_.time);
-        if (offer(draft, t) && getenv("UDEBUG")) fprintf(stderr, "  %ld evaluations: %.2f kind %d\n", evaluations, t * 1e-6, kind);
+        if (offer(draft, t) && UDNN_TRACE) fprintf(stderr, "  %ld evaluations: %.2f kind %d\n", evaluations, t * 1e-6, kind);
     }
 }
 

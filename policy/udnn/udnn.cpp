@@ -1,18 +1,59 @@
+// Ours: see search.hpp for the method. What it returns is never worse than the best of all other planners,
+// for their plans are judged by the same engine and the best plan wins, whoever made it.
 #include "policy/udnn/udnn.hpp"
 
 #include "policy/udnn/search.hpp"
 
 namespace udnnmem::policy {
 
+namespace {
+
+struct Judged {
+    CompiledPlan plan;
+    std::int64_t time = INT64_MAX;
+};
+
+// The others' plans; each is kept only if it is better than what there is.
+void try_others(const profiler::Trace& trace, const CompiledTrace& compiled, const Machine& machine, const PlannerOptions& options, Engine& engine, Judged& best) {
+    ReplayCompiler replays(compiled);
+    CompiledPlan flat;
+    std::string error;
+    for (const Planner& planner : planners()) {
+        if (planner.make_plan == plan_udnn || (planner.needs_recompute && !options.recompute)) continue;
+        if (!compile_plan(compiled, planner.make_plan(trace, machine, options), replays, flat, error)) continue;
+        const Verdict verdict = engine.run(flat);
+        if (!verdict.valid() || verdict.time >= best.time) continue;
+        best.plan = flat;
+        best.time = verdict.time;
+    }
+}
+
+}  // namespace
+
 Plan plan_udnn(const profiler::Trace& trace, const Machine& machine, const PlannerOptions& options) {
-    const auto begin = udnn::Search::Clock::now();
+    using Clock = udnn::Search::Clock;
+    const auto begin = Clock::now();
+    const auto until = begin + std::chrono::nanoseconds(options.time_budget.value);
     const CompiledTrace compiled(trace);
+    Engine engine(compiled, machine);
+    Judged best;
     udnn::Search search(compiled, machine, options.recompute);
     search.first();
-    const auto until = begin + std::chrono::nanoseconds(options.time_budget.value);
-    search.sweep(until);
-    search.improve(until, compiled.ideal, {});
-    return decompile_plan(search.best_plan(), "udnn");
+    if (options.time_budget.value > 0 && search.best().time > compiled.ideal) {
+        const auto tick = [&] {
+            if (options.progress) options.progress(std::min(1.0, std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / static_cast<double>(options.time_budget.value)));
+        };
+        search.sweep(until);
+        search.improve(until, compiled.ideal, tick);
+    }
+    if (search.best().time < INT64_MAX) {
+        best.plan = search.best_plan();
+        const Verdict verdict = engine.run(best.plan);
+        if (verdict.valid()) best.time = verdict.time;
+    }
+    if (best.time == INT64_MAX || (options.time_budget.value > 0 && best.time > compiled.ideal)) try_others(trace, compiled, machine, options, engine, best);
+    if (options.progress) options.progress(1);
+    return decompile_plan(best.plan, "udnn");
 }
 
 }  // namespace udnnmem::policy
