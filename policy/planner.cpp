@@ -1,6 +1,7 @@
 #include "policy/planner.hpp"
 
 #include "policy/planners/published.hpp"
+#include "policy/udnn/udnn.hpp"
 
 namespace udnnmem::policy {
 
@@ -16,6 +17,7 @@ const std::vector<Planner>& planners() {
         {"checkpoint-n3", "the best checkpoints if all are held to the end, O(n^3)", true, plan_checkpoint_n3},
         {"checkpoint-n2", "the best checkpoints if they are freed on the way back, O(n^2)", true, plan_checkpoint_n2},
         {"pofo", "keep, offload or recompute each layer, by dynamic programming (NeurIPS 2021)", false, plan_pofo},
+        {"udnn", "ours: swaps and replays by their price on the critical path, local search on the simulator", false, plan_udnn},
     };
     return table;
 }

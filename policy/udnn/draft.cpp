@@ -150,7 +150,8 @@ again:
                 }
                 for (std::size_t g = 0; !changed && g < draft.mode.size(); ++g)
                     if (draft.mode[g] == drop) {
-                        for (auto& mode : draft.mode) mode = mode == drop ? keep : mode;
+                        for (auto& mode : draft.mode)
+                            if (mode == drop) mode = keep;
                         changed = true;
                     }
                 if (changed) goto again;
