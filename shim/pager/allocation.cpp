@@ -100,7 +100,7 @@ void DevicePager::retire(Buffer* b) {
     b->residency = Residency::unbacked;
     device_pool_->give_back(b->device_frames);
     host_pool_->give_back(b->host_frames);
-    for (Buffer* other : buffers_) std::erase(other->drags, b);
+    for (Buffer* other : buffers_) std::erase_if(other->drags, [b](const Buffer::Drag& d) { return d.target == b; });
     b->drags.clear();
     pager_.arena_return(b->base, b->capacity);
     std::erase(buffers_, b);
@@ -207,6 +207,8 @@ CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered)
         CUmemoryPool pool;
         if (!slabs_.find(at, base, bytes, &pool) || base != at) return CUDA_ERROR_INVALID_VALUE;
         slabs_.free(at, slot ? slot->index : -1, number, streams.all_streams());
+        std::erase_if(b->drags, [&](const Buffer::Drag& d) { return d.at >= at && d.at < at + bytes; });
+        b->table = !b->drags.empty();
         pools_[pool].current -= std::min(pools_[pool].current, bytes);
         return CUDA_SUCCESS;
     }
@@ -257,24 +259,33 @@ CUresult DevicePager::pin(Buffer* b) {
     return CUDA_SUCCESS;
 }
 
-void DevicePager::add_drag(Buffer* table, Buffer* target) {
+void DevicePager::wrote_pointers(Buffer* table, CUdeviceptr at, std::size_t bytes, const std::vector<Buffer::Drag>& targets) {
     Lock lock(mutex_);
-    if (table == target || std::find(table->drags.begin(), table->drags.end(), target) != table->drags.end()) return;
-    table->drags.push_back(target);
-    table->table.store(true, std::memory_order_release);
+    std::erase_if(table->drags, [&](const Buffer::Drag& d) { return d.at >= at && d.at < at + bytes; });
+    table->drags.insert(table->drags.end(), targets.begin(), targets.end());
+    table->table.store(!table->drags.empty(), std::memory_order_release);
 }
 
-void DevicePager::follow(Buffer* b, std::vector<Buffer*>& out) {
+void DevicePager::follow(Buffer* b, const std::vector<CUdeviceptr>& named, std::vector<Buffer*>& out) {
     if (std::find(out.begin(), out.end(), b) != out.end()) return;
     out.push_back(b);
     if (!b->table.load(std::memory_order_acquire)) return;
     std::vector<Buffer*> next;
     {
         Lock lock(mutex_);
-        std::erase_if(b->drags, [](Buffer* d) { return !d->live && !d->slab; });
-        next = b->drags;
+        std::erase_if(b->drags, [](const Buffer::Drag& d) { return !d.target->live && !d.target->slab; });
+        for (const Buffer::Drag& d : b->drags) {
+            bool counts = !b->slab || d.at == 0;
+            for (CUdeviceptr address : named) {
+                CUdeviceptr base = 0;
+                std::size_t bytes = 0;
+                if (counts || !slabs_.find(address, base, bytes, nullptr)) continue;
+                counts = d.at >= base && d.at < base + bytes;
+            }
+            if (counts) next.push_back(d.target);
+        }
     }
-    for (Buffer* d : next) d->device->follow(d, out);
+    for (Buffer* d : next) d->device->follow(d, {d->base}, out);
 }
 
 // The program's memory ends with its context, as the driver's own would.

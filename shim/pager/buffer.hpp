@@ -57,7 +57,11 @@ struct Buffer {
     std::uint32_t holds = 0;     // requests that count on it staying where it is
     bool pinned = false;         // never moves again: escaped, or found written during a move
     bool moving = false;         // a Move names it
-    std::vector<Buffer*> drags;  // what its contents point to
+    struct Drag {
+        CUdeviceptr at;      // the word in this buffer that holds the address; 0: not known which
+        Buffer* target;
+    };
+    std::vector<Drag> drags;     // what its contents point to
     std::uint64_t parked_at = 0; // freed and kept mapped: sequence number of the free ...
     int parked_slot = -1;        // ... and the stream that may have it at once
 };

@@ -71,9 +71,12 @@ class DevicePager {
 
     // Brought to the device and never moved again; CUDA's error if it cannot be brought.
     CUresult pin(Buffer*);
-    void add_drag(Buffer* table, Buffer* target);
-    // Every buffer that `b` leads to through memory, itself included, is appended once.
-    void follow(Buffer* b, std::vector<Buffer*>& out);
+    // The program wrote [at, at + bytes) of `table` from host memory: `targets` are what the addresses among it point to
+    // (by position), and what was there before is forgotten.
+    void wrote_pointers(Buffer* table, CUdeviceptr at, std::size_t bytes, const std::vector<Buffer::Drag>& targets);
+    // Every buffer that `b` leads to through memory, itself included, is appended once. In a slab only the small
+    // allocations that `named` points into count.
+    void follow(Buffer* b, const std::vector<CUdeviceptr>& named, std::vector<Buffer*>& out);
     void note_everything(std::uint64_t number, std::uint64_t stream_bit);
 
     void context_destroying(CUcontext context);

@@ -158,8 +158,9 @@ void DevicePager::learn_table(Buffer* b, std::uint64_t addresses) {
         }
         for (CUdeviceptr address : found) {
             Buffer* target = pager_.find(address);
-            if (target && target != b && std::find(b->drags.begin(), b->drags.end(), target) == b->drags.end())
-                b->drags.push_back(target);
+            if (target && target != b &&
+                std::none_of(b->drags.begin(), b->drags.end(), [&](const Buffer::Drag& d) { return d.target == target; }))
+                b->drags.push_back({0, target});
         }
     }
     b->table = !b->drags.empty();

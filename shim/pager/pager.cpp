@@ -90,7 +90,7 @@ CUresult Pager::enter_slow(Op& op) {
     std::vector<Buffer*> named(op.buffers, op.buffers + op.count);
     named.insert(named.end(), op.more.begin(), op.more.end());
     std::vector<Buffer*> all;
-    for (Buffer* b : named) b->device->follow(b, all);
+    for (Buffer* b : named) b->device->follow(b, op.in_tables, all);
     auto name_all = [&] {
         op.count = 0;
         op.more.clear();

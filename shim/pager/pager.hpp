@@ -30,6 +30,7 @@ struct Op {
     Buffer* buffers[Lease::kMany];
     std::vector<Buffer*> more;             // those beyond kMany (graphs)
     std::vector<Buffer*> overwrites;       // wholly written, not read
+    std::vector<CUdeviceptr> in_tables;    // addresses named in slabs that hold pointers
 
     // enter's
     StreamSlot* slot = nullptr;

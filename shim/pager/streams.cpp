@@ -51,6 +51,20 @@ StreamSlot& StreamTable::slot(CUstream stream) {
 }
 
 StreamSlot* StreamTable::make_slot(CUstream stream, CUcontext context, bool per_thread) {
+    // The slot of a dead stream serves again once all that ever ran there has completed.
+    for (auto& s : slots_) {
+        if (s->alive || s->completed.load() < s->last_op.load()) continue;
+        std::unique_lock inner(s->mutex, std::try_to_lock);  // whoever holds it may want mutex_
+        if (!inner || !s->marks.empty()) continue;
+        s->stream = stream;
+        s->context = context;
+        s->per_thread = per_thread;
+        s->completed.store(s->last_op.load());
+        s->marked.store(s->last_op.load());
+        s->unmarked.store(0);
+        s->alive = true;
+        return s.get();
+    }
     auto slot = std::make_unique<StreamSlot>();
     slot->stream = stream;
     slot->context = context;

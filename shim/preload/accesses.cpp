@@ -32,7 +32,11 @@ std::size_t hash_bytes(const void* data) {
 inline void name_word(pager::Pager& pager, std::uint64_t word, pager::Op& op) {
     if (!pager.in_arena(word)) [[likely]]
         return;
-    if (Buffer* b = pager.find(word)) op.name(b);
+    Buffer* b = pager.find(word);
+    if (!b) return;
+    op.name(b);
+    if (b->slab && b->table.load(std::memory_order_relaxed)) [[unlikely]]
+        op.in_tables.push_back(word);
 }
 
 // Pointers inside a parameter are aligned to 8 bytes of the parameter buffer.
@@ -91,7 +95,7 @@ void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op) {
         if (!span.bytes || !pager.in_arena(span.address)) continue;
         Buffer* b = pager.find(span.address);
         if (!b) continue;
-        op.name(b);
+        name_word(pager, span.address, op);
         // A whole buffer written over need not be brought back first. Slabs hold more than one allocation.
         if (span.access == Access::overwrite && !b->slab && span.address == b->base && span.bytes >= b->bytes &&
             b->residency.load(std::memory_order_relaxed) != pager::Residency::device)
@@ -113,12 +117,14 @@ void note_pointers_copied(pager::Pager& pager, const Work& work) {
         if (!to || !from || from->bytes != span.bytes || span.bytes > kScannedCopy || span.bytes < 8) continue;
         if (!host_readable(pager, work, from->address)) continue;
         const char* data = reinterpret_cast<const char*>(from->address);
+        std::vector<Buffer::Drag> targets;
         for (std::size_t at = (8 - span.address % 8) % 8; at + 8 <= span.bytes; at += 8) {
             std::uint64_t word;
             std::memcpy(&word, data + at, 8);
             if (!pager.in_arena(word)) continue;
-            if (Buffer* target = pager.find(word)) to->device->add_drag(to, target);
+            if (Buffer* target = pager.find(word); target && target != to) targets.push_back({span.address + at, target});
         }
+        if (!targets.empty() || to->table.load(std::memory_order_relaxed)) to->device->wrote_pointers(to, span.address, span.bytes, targets);
     }
 }
 
