@@ -21,6 +21,7 @@ std::vector<std::string> take_run_command(std::vector<std::string>& words);
 void add_run_command(CLI::App& app, std::vector<std::string> program);
 void add_report_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);
+void add_plan_command(CLI::App& app);
 
 // Ends the tool: "udnnmem: MESSAGE" on stderr, exit code 2.
 [[noreturn]] void fail(const std::string& message);

@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
     std::vector<std::string> words(argv + 1, argv + argc);
     udnnmem::cli::add_run_command(app, udnnmem::cli::take_run_command(words));
     udnnmem::cli::add_report_command(app);
+    udnnmem::cli::add_plan_command(app);
     udnnmem::cli::add_doctor_command(app);
     add_options_table_command(app);
     try {

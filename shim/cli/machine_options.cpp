@@ -1,0 +1,39 @@
+#include "shim/cli/machine_options.hpp"
+
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "shim/options/option_types.hpp"
+
+namespace udnnmem::cli {
+namespace {
+
+bool parse_rate(std::string_view text, double& to) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+    if (error != std::errc() || end != text.data() + text.size() || !(value >= 1e-3 && value <= 1e6)) return false;
+    to = value * 1e9;
+    return true;
+}
+
+}  // namespace
+
+Expected<Links> parse_links(const std::string& text) {
+    Links links;
+    const std::size_t comma = text.find(',');
+    const std::string_view all = text;
+    const bool good = parse_rate(all.substr(0, comma), links.in) && (comma == std::string::npos || parse_rate(all.substr(comma + 1), links.out));
+    if (!good) return tl::make_unexpected(Error{fmt::format("link {}: expected GB/s such as 55, or 55,50 for in and out", text)});
+    if (comma == std::string::npos) links.out = links.in;
+    return links;
+}
+
+Expected<Bytes> parse_memory(const std::string& text, Bytes whole) {
+    Size size;
+    if (text.empty() || !parse_value(text, size) || size.form == Size::Form::automatic)
+        return tl::make_unexpected(Error{fmt::format("memory {}: expected a size such as 12GiB, 800MiB or 50% of peak live", text)});
+    return size.resolve(whole, whole);
+}
+
+}  // namespace udnnmem::cli

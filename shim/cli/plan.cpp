@@ -1,0 +1,206 @@
+// `udnnmem plan TRACE`: what a planner, or every planner, makes of a recorded iteration on a machine that
+// need not be this one; writes plans and judges them.
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "policy/bounds.hpp"
+#include "policy/liveness.hpp"
+#include "policy/plan_io.hpp"
+#include "policy/planner.hpp"
+#include "policy/simulator.hpp"
+#include "profiler/trace/trace_io.hpp"
+#include "shim/cli/commands.hpp"
+#include "shim/cli/format.hpp"
+#include "shim/cli/machine_options.hpp"
+#include "shim/cli/progress.hpp"
+
+namespace udnnmem::cli {
+namespace {
+
+struct PlanArguments {
+    std::string trace, memory, link, host, policy = "udnn", recompute = "auto", emit, check;
+    double seconds = 10;
+    bool json = false, force = false;
+};
+
+struct Row {
+    policy::Plan plan;
+    policy::Outcome outcome;
+    double plan_ms = 0;
+};
+
+std::string policy_names() {
+    std::string names;
+    for (const policy::Planner& planner : policy::planners()) names += fmt::format("{}{}", names.empty() ? "" : ", ", planner.name);
+    return names;
+}
+
+nlohmann::ordered_json to_json(const Row& row, const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds bound) {
+    const policy::Outcome& o = row.outcome;
+    nlohmann::ordered_json line{{"policy", row.plan.policy}, {"feasible", o.valid}};
+    const auto number = [&](const char* name, auto value) {
+        if (o.valid) line[name] = value;
+        else line[name] = nullptr;
+    };
+    const auto time = static_cast<double>(o.time.value);
+    number("time_ns", o.time.value);
+    line["ideal_ns"] = o.ideal.value;
+    line["lower_bound_ns"] = bound.value;
+    number("eta_ideal", static_cast<double>(o.ideal.value) / time);
+    number("eta_bound", static_cast<double>(bound.value) / time);
+    number("peak_bytes", o.peak.value);
+    number("bytes_in", o.in.value);
+    number("bytes_out", o.out.value);
+    number("recompute_ns", o.recompute.value);
+    number("stall_ns", o.stall.value);
+    line["plan_ms"] = std::round(row.plan_ms * 1000) / 1000;
+    number("peak_host_bytes", o.peak_host.value);
+    number("demand_fetches", o.demand_fetches);
+    line["trace"] = trace.header.name;
+    line["memory_bytes"] = machine.memory.value;
+    line["link_in"] = machine.link_in;
+    line["link_out"] = machine.link_out;
+    if (!o.valid) line["error"] = o.error;
+    return line;
+}
+
+std::string to_text(const std::vector<Row>& rows, const profiler::Trace& trace, const policy::Liveness& live, const policy::Machine& machine, Nanoseconds bound, bool recompute) {
+    const auto ideal = static_cast<double>(live.ideal().value);
+    std::string text = fmt::format("{}: {} ops, {} with everything resident, peak live {} (largest op {})\n", trace.header.name, human_count(static_cast<std::int64_t>(trace.ops.size())), human(live.ideal()),
+                                   human(live.peak()), human(live.largest_working_set()));
+    text += fmt::format("memory {} ({:.0f} % of peak live), links {} in, {} out, host {}, recompute {}\n", human(machine.memory), 100 * static_cast<double>(machine.memory.value) / static_cast<double>(std::max<std::int64_t>(1, live.peak().value)),
+                        human_rate(machine.link_in), human_rate(machine.link_out), human(machine.host), recompute ? "auto" : "off");
+    text += fmt::format("no plan without recompute is faster than {} ({:.1f} % of ideal)\n\n", human(bound), 100 * ideal / static_cast<double>(bound.value));
+    text += fmt::format("{:<15}{:>11}{:>10}{:>10}{:>11}{:>11}{:>11}{:>11}{:>10}\n", "policy", "time", "of ideal", "of bound", "stalled", "recompute", "in", "out", "planning");
+    for (const Row& row : rows) {
+        const policy::Outcome& o = row.outcome;
+        if (!o.valid) {
+            text += fmt::format("{:<15}no plan: {}\n", row.plan.policy, o.error);
+            continue;
+        }
+        const auto time = static_cast<double>(o.time.value);
+        text += fmt::format("{:<15}{:>11}{:>8.1f} %{:>8.1f} %{:>11}{:>11}{:>11}{:>11}{:>10}\n", row.plan.policy, human(o.time), 100 * ideal / time, 100 * static_cast<double>(bound.value) / time, human(o.stall), human(o.recompute), human(o.in), human(o.out),
+                            human(Nanoseconds(static_cast<std::int64_t>(row.plan_ms * 1e6))));
+    }
+    return text;
+}
+
+// A plan with what it was made for as its defaults: given options win.
+Row check(const PlanArguments& arguments, const profiler::Trace& trace, const policy::Liveness& live, policy::Machine& machine) {
+    auto file = policy::read_plan(arguments.check, &trace);
+    if (!file) fail(file.error());
+    if (arguments.memory.empty()) machine.memory = file->memory;
+    if (arguments.link.empty()) machine.link_in = file->link_in, machine.link_out = file->link_out;
+    if (machine.memory.value <= 0) fail(arguments.check + ": line 1: plan.memory_bytes: is missing, and there is no --memory");
+    if (!(machine.link_in > 0 && machine.link_out > 0)) fail(arguments.check + ": line 1: plan.link_in, link_out: are missing, and there is no --link");
+    Row row{std::move(file->plan)};
+    row.outcome = policy::simulate(trace, machine, row.plan);
+    if (!row.outcome.valid) fail(fmt::format("{}: {}", arguments.check, row.outcome.error));
+    row.outcome.ideal = live.ideal();
+    return row;
+}
+
+void plan(const PlanArguments& arguments) {
+    const auto trace = profiler::read_trace(arguments.trace);
+    if (!trace) fail(trace.error());
+    if (trace->ops.empty()) fail(arguments.trace + ": holds no op");
+    const policy::Liveness live(*trace);
+
+    policy::Machine machine;
+    if (!arguments.memory.empty()) {
+        const auto memory = parse_memory(arguments.memory, live.peak());
+        if (!memory) fail(memory.error());
+        machine.memory = *memory;
+    } else if (arguments.check.empty()) {
+        fail("plan needs --memory (or --check, whose plan says what it was made for)");
+    }
+    if (!arguments.link.empty()) {
+        const auto links = parse_links(arguments.link);
+        if (!links) fail(links.error());
+        machine.link_in = links->in;
+        machine.link_out = links->out;
+    } else if (arguments.check.empty()) {
+        fail("plan needs --link (or --check, whose plan says what it was made for)");
+    }
+    if (!arguments.host.empty()) {
+        const auto host = parse_memory(arguments.host, live.peak());
+        if (!host) fail(fmt::format("host {}", host.error().message));
+        machine.host = *host;
+    }
+    policy::PlannerOptions options;
+    options.recompute = arguments.recompute != "off";
+    options.time_budget = Nanoseconds(static_cast<std::int64_t>(arguments.seconds * 1e9));
+
+    std::vector<Row> rows;
+    if (!arguments.check.empty()) {
+        rows.push_back(check(arguments, *trace, live, machine));
+    } else {
+        std::vector<const policy::Planner*> chosen;
+        if (arguments.policy == "all") {
+            for (const policy::Planner& planner : policy::planners())
+                if (options.recompute || !planner.needs_recompute) chosen.push_back(&planner);
+        } else if (const policy::Planner* planner = policy::find_planner(arguments.policy)) {
+            if (!options.recompute && planner->needs_recompute) fail(fmt::format("--policy {} is all recompute: --recompute off leaves it nothing to plan", planner->name));
+            chosen.push_back(planner);
+        } else {
+            fail(fmt::format("--policy {}: expected all or one of {}", arguments.policy, policy_names()));
+        }
+        for (std::size_t i = 0; i < chosen.size(); ++i) {
+            Progress progress(fmt::format("{} ({} of {})", chosen[i]->name, i + 1, chosen.size()));
+            options.progress = [&](double part) { progress.show(part); };
+            const auto start = std::chrono::steady_clock::now();
+            Row row{chosen[i]->make_plan(*trace, machine, options)};
+            row.plan_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+            row.outcome = policy::simulate(*trace, machine, row.plan);
+            row.outcome.ideal = live.ideal();
+            rows.push_back(std::move(row));
+        }
+    }
+
+    const Nanoseconds bound = policy::lower_bound(*trace, machine);
+    std::string text;
+    if (arguments.json) {
+        for (const Row& row : rows) text += to_json(row, *trace, machine, bound).dump() + "\n";
+    } else {
+        text = to_text(rows, *trace, live, machine, bound, options.recompute);
+    }
+    if (!arguments.emit.empty()) {
+        const Row* best = nullptr;
+        for (const Row& row : rows)
+            if (row.outcome.valid && (!best || row.outcome.time < best->outcome.time)) best = &row;
+        if (!best) fail(fmt::format("no plan to write to {}: {}", arguments.emit, rows.back().outcome.error));
+        if (!arguments.force && ::access(arguments.emit.c_str(), F_OK) == 0) fail(arguments.emit + ": exists already; -f overwrites it");
+        const policy::PlanFile file{best->plan, trace->header.name, machine.memory, machine.link_in, machine.link_out, best->outcome.time};
+        if (const auto written = policy::write_plan(arguments.emit, file); !written) fail(written.error());
+    }
+    write_output("", text, false);
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& app) {
+    CLI::App* command = app.add_subcommand("plan", "Plan a recorded iteration for a machine, with one planner or all");
+    auto arguments = std::make_shared<PlanArguments>();
+    command->add_option("TRACE", arguments->trace, "trace file (.jsonl or .jsonl.zst)")->required();
+    command->add_option("--memory", arguments->memory, "device memory: 12GiB, 800MB, 50% of peak live")->type_name("M");
+    command->add_option("--link", arguments->link, "bandwidth to the device and back")->type_name("GBPS[,GBPS]");
+    command->add_option("--host", arguments->host, "host memory for what is evicted (unlimited)")->type_name("BYTES");
+    command->add_option("--policy", arguments->policy, "planner, or all: " + policy_names())->type_name("NAME")->capture_default_str();
+    command->add_option("--recompute", arguments->recompute, "may buffers be dropped and computed again")->check(CLI::IsMember({"auto", "off"}))->capture_default_str();
+    command->add_option("--time", arguments->seconds, "time for planners that search")->type_name("SECONDS")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
+    command->add_flag("--json", arguments->json, "one JSON object a line and policy");
+    command->add_option("--emit", arguments->emit, "write the (fastest) plan to this file")->type_name("FILE");
+    command->add_option("--check", arguments->check, "judge the plan of this file instead of making one")->type_name("PLAN");
+    command->add_flag("-f,--force", arguments->force, "overwrite the file of --emit");
+    command->callback([arguments] { plan(*arguments); });
+}
+
+}  // namespace udnnmem::cli
