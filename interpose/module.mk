@@ -10,4 +10,4 @@ $(INTERPOSE_EXPORTS): interpose/entry_points.def interpose/module.mk
 	@{ echo '{ global: dlsym; dlopen;'; \
 	   sed -nE 's/^ENTRY\(([A-Za-z0-9_]+), .*, (manage|observe|refuse), [a-z]+\)$$/  \1;/p' $<; \
 	   echo 'local: *; };'; } > $@
-INTERPOSE_LDFLAGS = -Wl,--version-script=$(INTERPOSE_EXPORTS) -Wl,-u,dlsym -Wl,-u,dlopen -Wl,-Bsymbolic -Wl,-z,defs -static-libstdc++ -static-libgcc -ldl
+INTERPOSE_LDFLAGS = -Wl,--version-script=$(INTERPOSE_EXPORTS) -Wl,-u,dlsym -Wl,-u,dlopen -Wl,-Bsymbolic -Wl,-z,defs -l:libzstd.a -static-libstdc++ -static-libgcc -ldl

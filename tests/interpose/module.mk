@@ -49,3 +49,25 @@ $(B)/tests/interpose/runtime_static: tests/interpose/runtime_program.c
 
 TEST_SUITES += tests/interpose/doors_suite.py
 TEST_NEEDS += $(FAKE_DRIVER) $(DOORS_PROBE) $(B)/tests/interpose/door_program $(DOORS_RUNTIME)
+
+# Every form of image that the toolkit's compiler writes. The LZ4 one is packed by the test's own script: compilers
+# of earlier toolkits wrote it.
+DOORS_IMAGES := $(addprefix $(B)/tests/interpose/images.,cubin ptx plain.fatbin packed.fatbin lz4.fatbin)
+$(B)/tests/interpose/images.cubin: tests/interpose/images.cu
+	@mkdir -p $(@D) && $(NVCC) -std=c++17 -arch=sm_75 -cubin -o $@ $<
+$(B)/tests/interpose/images.ptx: tests/interpose/images.cu
+	@mkdir -p $(@D) && $(NVCC) -std=c++17 -arch=compute_75 -ptx -o $@ $<
+$(B)/tests/interpose/images.plain.fatbin: tests/interpose/images.cu
+	@mkdir -p $(@D) && $(NVCC) -std=c++17 -arch=sm_75 --compress-mode=none -fatbin -o $@ $<
+$(B)/tests/interpose/images.packed.fatbin: tests/interpose/images.cu
+	@mkdir -p $(@D) && $(NVCC) -std=c++17 -arch=sm_75 --compress-mode=size -fatbin -o $@ $<
+$(B)/tests/interpose/images.lz4.fatbin: $(B)/tests/interpose/images.plain.fatbin tests/interpose/pack_lz4.py
+	@$(PYTHON) tests/interpose/pack_lz4.py $< $@
+$(call unit_test,images,tests/interpose/images_test.cpp,interpose,-l:libzstd.a -ldl)
+$(B)/tests/unit-images: $(DOORS_IMAGES)
+
+# Tests that play the driver from within.
+LINK_SCRIPTED = -l:libzstd.a -ldl -Wl,-rpath,'$$ORIGIN/interpose'
+$(call unit_test,graphs,tests/interpose/graphs_test.cpp,interpose,$$(LINK_SCRIPTED))
+$(call unit_test,launches,tests/interpose/launches_test.cpp,interpose,$$(LINK_SCRIPTED))
+$(B)/tests/unit-graphs $(B)/tests/unit-launches: $(FAKE_DRIVER)
