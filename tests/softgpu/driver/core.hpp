@@ -1,0 +1,90 @@
+// What every file of the software driver shares: the driver API's own declarations (all symbol
+// versions, exported), the options read from the environment, the figures, and the gate that each
+// entry point passes first. Invariants: nothing here is ever destroyed (the runtime calls back into the
+// driver from static destructors), and the gate costs one relaxed load when no fault is injected.
+#pragma once
+
+#pragma GCC visibility push(default)
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <cudaProfiler.h>
+extern "C" {
+CUresult cuLinkCreate_v2(unsigned, CUjit_option*, void**, CUlinkState*);
+CUresult cuLinkAddData_v2(CUlinkState, CUjitInputType, void*, size_t, const char*, unsigned, CUjit_option*, void**);
+CUresult cuLinkAddFile_v2(CUlinkState, CUjitInputType, const char*, unsigned, CUjit_option*, void**);
+CUresult cuLinkComplete(CUlinkState, void**, size_t*);
+CUresult cuLinkDestroy(CUlinkState);
+}
+#pragma GCC visibility pop
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tests/softgpu/softgpu.h"
+
+namespace softgpu {
+
+using Address = std::uint64_t;
+
+struct Options {
+    std::uint64_t memory = 1ull << 30;        // bytes of each device
+    std::uint64_t granularity = 64ull << 10;  // of virtual memory management
+    double host_to_device = 0;                // bytes per second; 0: as fast as memcpy
+    double device_to_host = 0;
+    int devices = 1;
+    int sm = 75;
+    bool shuffle = false;  // SOFTGPU_SEED was given
+    std::uint64_t seed = 0;
+    bool strict = true;
+    std::uint64_t assert_bytes = 0;  // 0: no limit
+    std::string cache_folder;
+    std::string report;     // file that the figures are appended to at exit
+    std::string fail_name;  // SOFTGPU_FAIL
+    std::uint64_t fail_at = 0;
+    CUresult fail_with = CUDA_ERROR_OUT_OF_MEMORY;
+    int workers = 2;
+};
+const Options& options();
+
+struct Figures {
+    std::atomic<std::uint64_t> device_bytes{0}, device_peak{0}, host_bytes{0}, host_peak{0}, frames{0}, mappings{0}, ops{0}, kernels{0},
+        faults{0}, to_device{0}, to_host{0}, on_device{0};
+};
+Figures& figures();
+
+// One line on stderr, "softgpu: ..."; thread-safe.
+void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+// The gate. `gate` is 0 once the driver is initialised and no fault is to be injected.
+extern std::atomic<int> gate;
+CUresult pass_gate(const char* name);
+inline CUresult enter(const char* name) { return gate.load(std::memory_order_relaxed) ? pass_gate(name) : CUDA_SUCCESS; }
+CUresult initialise();
+bool initialised();
+
+std::int64_t now_ns();
+std::uint64_t mix(std::uint64_t a, std::uint64_t b);
+
+// A stream-taking entry point has a twin whose NULL stream is the calling thread's own.
+enum class Default { legacy, per_thread };
+
+}  // namespace softgpu
+
+#define SOFTGPU_API extern "C" __attribute__((visibility("default"))) CUresult
+// First line of an entry point.
+#define ENTER(name)                                                                    \
+    do {                                                                               \
+        if (CUresult refused_ = softgpu::enter(#name); refused_ != CUDA_SUCCESS) [[unlikely]] return refused_; \
+    } while (0)
+#define TRY(expression)                                                                \
+    do {                                                                               \
+        if (CUresult tried_ = (expression); tried_ != CUDA_SUCCESS) [[unlikely]] return tried_; \
+    } while (0)
+#define REQUIRE(condition)                                        \
+    do {                                                          \
+        if (!(condition)) [[unlikely]] return CUDA_ERROR_INVALID_VALUE; \
+    } while (0)

@@ -1,0 +1,291 @@
+// Scheduler and engine threads; see engine.hpp.
+#include "tests/softgpu/driver/engine.hpp"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <condition_variable>
+#include <unordered_map>
+
+#include "tests/softgpu/driver/context.hpp"
+
+namespace softgpu {
+
+namespace {
+
+struct Engine {
+    EngineKind kind;
+    int device;
+    std::vector<OpRef> ready;
+    std::condition_variable wake;
+    bool asleep = false, poked = false;
+    bool started = false;
+    std::int64_t link_free = 0;  // when the link has carried all that was given to it
+};
+
+struct Scheduler {
+    std::mutex mutex;
+    std::uint64_t sequence = 0;
+    Engine* engines[8][5] = {};
+    std::unordered_map<std::uint64_t, std::uint64_t> counts;  // ops seen of each identity, for the shuffle
+};
+Scheduler& scheduler() {
+    static auto* const s = new Scheduler;
+    return *s;
+}
+
+thread_local sigjmp_buf* fault_target = nullptr;
+thread_local void* fault_address = nullptr;
+thread_local bool engine_thread = false;
+struct sigaction previous_segv, previous_bus;
+
+void on_fault(int signal, siginfo_t* info, void* context) {
+    if (fault_target) {
+        fault_address = info->si_addr;
+        siglongjmp(*fault_target, 1);
+    }
+    struct sigaction& old = signal == SIGBUS ? previous_bus : previous_segv;
+    if (old.sa_flags & SA_SIGINFO) {
+        old.sa_sigaction(signal, info, context);
+    } else if (old.sa_handler != SIG_DFL && old.sa_handler != SIG_IGN) {
+        old.sa_handler(signal);
+    } else {  // the access happens again, and ends the process as it would have
+        ::sigaction(signal, &old, nullptr);
+    }
+}
+
+// Before each op: a program, a test framework or Python's faulthandler may have put its own handler over ours.
+void keep_handler() {
+    struct sigaction now;
+    for (int signal : {SIGSEGV, SIGBUS}) {
+        ::sigaction(signal, nullptr, &now);
+        if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault) continue;
+        (signal == SIGBUS ? previous_bus : previous_segv) = now;
+        struct sigaction action {};
+        action.sa_sigaction = on_fault;
+        action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+        ::sigemptyset(&action.sa_mask);
+        ::sigaction(signal, &action, nullptr);
+    }
+}
+
+void complete_locked(OpRef first);
+
+void run_engine(Engine& e);
+
+void make_ready_locked(const OpRef& op) {
+    EngineKind kind = op->work->engine();
+    Engine*& e = scheduler().engines[op->work->device][static_cast<int>(kind) - 1];
+    if (!e) e = new Engine{kind, op->work->device, {}, {}};
+    if (!e->started) {
+        e->started = true;
+        pthread_attr_t attributes;
+        ::pthread_attr_init(&attributes);
+        ::pthread_attr_setstacksize(&attributes, 64 << 20);
+        ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+        sigset_t all, old;
+        ::sigfillset(&all);
+        ::sigdelset(&all, SIGSEGV), ::sigdelset(&all, SIGBUS), ::sigdelset(&all, SIGFPE), ::sigdelset(&all, SIGILL);
+        ::pthread_sigmask(SIG_SETMASK, &all, &old);  // signals to the process are the program's business
+        pthread_t thread;
+        if (::pthread_create(&thread, &attributes, [](void* p) -> void* { run_engine(*static_cast<Engine*>(p)); return nullptr; }, e) != 0) {
+            say("an engine's thread could not be started");
+            std::abort();
+        }
+        ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
+        ::pthread_attr_destroy(&attributes);
+    }
+    e->ready.push_back(op);
+    if (e->asleep) {
+        e->asleep = false;
+        e->wake.notify_one();
+    }
+}
+
+void complete_locked(OpRef first) {
+    std::vector<OpRef> todo;
+    for (OpRef op = std::move(first);;) {
+        op->finished_ns = now_ns();
+        op->done.store(1, std::memory_order_release);
+        op->done.notify_all();
+        for (auto& next : op->dependents)
+            if (--next->pending == 0) {
+                if (next->work) make_ready_locked(next);
+                else todo.push_back(std::move(next));
+            }
+        op->dependents.clear();
+        if (todo.empty()) return;
+        op = std::move(todo.back());
+        todo.pop_back();
+    }
+}
+
+// The next op: highest priority, then the shuffled or the submitted order.
+OpRef take_locked(Engine& e) {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < e.ready.size(); ++i) {
+        auto &a = *e.ready[i], &b = *e.ready[best];
+        if (a.priority != b.priority ? a.priority < b.priority : a.order != b.order ? a.order < b.order : a.sequence < b.sequence) best = i;
+    }
+    OpRef op = std::move(e.ready[best]);
+    e.ready.erase(e.ready.begin() + static_cast<std::ptrdiff_t>(best));
+    return op;
+}
+
+void sleep_until(std::int64_t ns) {
+    timespec t{ns / 1000000000, ns % 1000000000};
+    while (::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr) == EINTR) {}
+}
+
+// Runs the work with the net under it. Trap: a fault jumps over the frames of run(), which must hold no lock then.
+CUresult run_guarded(Op& op, bool (*body)(Work&, CUresult&), bool& finished) {
+    sigjmp_buf target;
+    volatile CUresult result = CUDA_SUCCESS;
+    keep_handler();
+    if (sigsetjmp(target, 0) == 0) {
+        fault_target = &target;
+        CUresult r = CUDA_SUCCESS;
+        finished = body(*op.work, r);
+        result = r;
+        fault_target = nullptr;
+    } else {
+        fault_target = nullptr;
+        finished = true;
+        ++figures().faults;
+        say("fault: %s on stream %llu touched %p, which is not mapped for device %d (CUDA_ERROR_ILLEGAL_ADDRESS)", op.work->describe().c_str(),
+            (unsigned long long)(op.stream ? op.stream->id : 0), reinterpret_cast<void*>(unview(fault_address, op.work->device)), op.work->device);
+        result = CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+    return result;
+}
+
+void set_sticky(Op& op, CUresult result) {
+    int none = 0;
+    if (op.context && result != CUDA_SUCCESS) op.context->sticky.compare_exchange_strong(none, result);
+}
+
+void run_poller(Engine& e) {
+    auto& s = scheduler();
+    std::unique_lock lock(s.mutex);
+    int idle = 0;
+    for (;;) {
+        if (e.ready.empty()) {
+            e.asleep = true;
+            e.wake.wait(lock, [&] { return !e.asleep; });
+            idle = 0;
+        }
+        std::vector<OpRef> all = e.ready;
+        lock.unlock();
+        std::vector<OpRef> ended;
+        for (auto& op : all) {
+            bool finished = true;
+            if (!op->context->sticky) {
+                CUresult r = run_guarded(*op, [](Work& w, CUresult&) { return w.step(); }, finished);
+                set_sticky(*op, r);
+            }
+            if (finished) ended.push_back(op);
+        }
+        lock.lock();
+        for (auto& op : ended) {
+            std::erase(e.ready, op);
+            complete_locked(op);
+        }
+        idle = ended.empty() ? std::min(idle + 1, 100) : 0;
+        if (!e.ready.empty() && !e.poked) e.wake.wait_for(lock, std::chrono::microseconds(10 + 5 * idle), [&] { return e.poked; });
+        e.poked = false;
+    }
+}
+
+void run_engine(Engine& e) {
+    engine_thread = true;
+    ::prctl(PR_SET_TIMERSLACK, 1);
+    static const char* const names[] = {"gpu-compute", "gpu-h2d", "gpu-d2h", "gpu-hostfn", "gpu-poll"};
+    ::pthread_setname_np(::pthread_self(), names[static_cast<int>(e.kind) - 1]);
+    if (e.kind == EngineKind::poll) return run_poller(e);
+    auto& s = scheduler();
+    const double bandwidth = e.kind == EngineKind::to_device ? options().host_to_device : e.kind == EngineKind::to_host ? options().device_to_host : 0;
+    std::unique_lock lock(s.mutex);
+    for (;;) {
+        if (e.ready.empty()) {
+            e.asleep = true;
+            e.wake.wait(lock, [&] { return !e.asleep; });
+            continue;
+        }
+        OpRef op = take_locked(e);
+        lock.unlock();
+        const std::int64_t begin = now_ns();
+        if (options().shuffle && (op->order & 7) == 7) sleep_until(begin + static_cast<std::int64_t>(op->order >> 8 & 0x1ffff));  // up to 131 us
+        if (!op->context->sticky || op->work->always()) {
+            bool finished;
+            set_sticky(*op, run_guarded(*op, [](Work& w, CUresult& r) { r = w.run(); return true; }, finished));
+            ++figures().ops;
+            if (std::uint64_t bytes = op->work->link_bytes(); bytes && bandwidth > 0) {
+                // The link's own clock, so that late wake-ups do not add up. An idle link starts at once.
+                e.link_free = std::max(e.link_free, begin) + static_cast<std::int64_t>(static_cast<double>(bytes) / bandwidth * 1e9);
+                if (e.link_free > now_ns() + 20000) sleep_until(e.link_free);
+            }
+        }
+        auto work = op->work;  // dies outside the lock
+        lock.lock();
+        complete_locked(op);
+        op->work.reset();
+        lock.unlock();
+        op.reset();
+        work.reset();
+        lock.lock();
+    }
+}
+
+}  // namespace
+
+std::mutex& schedule_mutex() { return scheduler().mutex; }
+bool on_engine_thread() { return engine_thread; }
+
+void engines_start() {
+    keep_handler();
+}
+
+OpRef submit_locked(CUcontext context, CUstream stream, std::shared_ptr<Work> work, std::span<const OpRef> after) {
+    auto& s = scheduler();
+    auto op = std::make_shared<Op>();
+    op->context = context;
+    op->stream = stream;
+    op->sequence = ++s.sequence;
+    op->priority = stream ? stream->priority : 0;
+    if (work && work->engine() != EngineKind::none) {
+        if (options().shuffle) {
+            std::uint64_t id = work->identity();
+            op->order = mix(mix(options().seed, id), s.counts[id]++);
+        }
+        op->work = std::move(work);
+    }
+    for (auto& dependency : after)
+        if (!is_done(dependency)) {
+            dependency->dependents.push_back(op);
+            ++op->pending;
+        }
+    if (op->pending == 0) {
+        if (op->work) make_ready_locked(op);
+        else complete_locked(op);
+    }
+    return op;
+}
+
+void wait(const OpRef& op) {
+    if (!op) return;
+    for (int i = 0; i < 200 && !op->done.load(std::memory_order_acquire); ++i) __builtin_ia32_pause();
+    while (!op->done.load(std::memory_order_acquire)) op->done.wait(0, std::memory_order_acquire);
+}
+
+void poke_poller(int device) {
+    std::lock_guard lock(scheduler().mutex);
+    if (Engine* e = scheduler().engines[device][static_cast<int>(EngineKind::poll) - 1]) {
+        e->poked = true;
+        e->wake.notify_one();
+    }
+}
+
+}  // namespace softgpu
