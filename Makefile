@@ -36,7 +36,7 @@ ifneq ($(filter-out $(SETUP_FREE_GOALS),$(or $(MAKECMDGOALS),all)),)
 endif
 
 CPPFLAGS += -I$(ROOT) $(if $(CUDA_HOME),-isystem $(CUDA_INCLUDE)) -DUDNNMEM_VERSION=\"$(VERSION)\" -DFMT_HEADER_ONLY
-CXXFLAGS += -std=c++20 $(OPTIMISE) -g -fPIC -fvisibility=hidden -pthread -Wall -Wextra -Wno-missing-field-initializers $(SANITISE)
+CXXFLAGS += -std=c++20 $(OPTIMISE) -g -fPIC -fvisibility=hidden -pthread -Wall -Wextra -Wno-missing-field-initializers -Wno-restrict $(SANITISE)
 CFLAGS += -std=c11 $(OPTIMISE) -g -fPIC -fvisibility=hidden -pthread -Wall -Wextra $(SANITISE)
 LINK = $(CCACHE) $(CXX) $(SANITISE) -pthread
 
