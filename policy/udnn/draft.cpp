@@ -64,6 +64,7 @@ void Drafter::chain_for(std::int32_t buffer, std::int32_t writer, std::int32_t o
                 if (where_[x] == here) continue;
                 if (where_[x] == off) {
                     fetch(x, op);
+                    passing_.push_back(x);
                     continue;
                 }
                 stack_.push_back(x);
@@ -102,6 +103,7 @@ bool Drafter::replay_before(std::int32_t k, Draft& draft) {
     for (std::int32_t b : made_) {
         where_[b] = here;
         dirty_[b] = 1;
+        restored[gap_now_[b]] = k;
     }
     return true;
 }
@@ -110,6 +112,7 @@ void Drafter::build(Draft& draft, Count count) {
 again:
     plan.clear();
     usage.assign(trace_.ops, 0);
+    restored.assign(gaps_.all.size(), -1);
     fetches_.clear();
     events_.clear();
     in_bytes = recompute = 0;
@@ -134,6 +137,7 @@ again:
     for (std::int32_t k = 0; k < trace_.ops; ++k) {
         chain_.clear();
         seeds_.clear();
+        passing_.clear();
         const std::int32_t row = trace_.access.begin[k], end = trace_.access.begin[k + 1];
         for (std::int32_t i = row; i < end; ++i)
             if (where_[trace_.access.data[i].buffer] == dropped) seeds_.push_back(trace_.access.data[i].buffer);
@@ -187,6 +191,17 @@ again:
             event_[b] = static_cast<std::int32_t>(events_.size());
             events_.push_back({k, b, g, draft.mode[g] == swap ? Do::evict : Do::drop, dirty_[b] != 0});
             dirty_[b] = 0;
+        }
+        for (const std::int32_t b : passing_) {  // fetched for a replay, next used later
+            const std::int32_t g = gap_now_[b];
+            if (where_[b] != here || gaps_.all[g].from >= k || (!gaps_.all[g].wraps && gaps_.all[g].to <= k + 1)) continue;
+            restored[g] = k;
+            if (draft.retain[g] || draft.mode[g] != swap) continue;
+            where_[b] = off;
+            since_[b] = k;
+            held_ -= trace_.bytes[b];
+            event_[b] = static_cast<std::int32_t>(events_.size());
+            events_.push_back({k, b, g, Do::evict, false});
         }
     }
     std::erase_if(events_, [](const Event& e) { return e.buffer < 0; });

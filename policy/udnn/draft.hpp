@@ -43,7 +43,7 @@ struct Gaps {
 
 struct Draft {
     std::vector<std::uint8_t> mode;     // per gap
-    std::vector<std::uint8_t> retain;   // per gap: a replay that happens to recreate the buffer keeps it
+    std::vector<std::uint8_t> retain;   // per gap: a replay that recreates (or fetches) the buffer on its way keeps it for its next use
     std::vector<std::uint8_t> early;    // per gap: copied out after its last write already
     double lead = -1;                   // fetches start this many ns before they must; negative: as early as they fit
 };
@@ -64,6 +64,7 @@ public:
     std::vector<std::int64_t> usage;    // per op: most bytes held between the end of the op before and its own
     std::int64_t excess = 0;            // sum over ops of usage beyond the memory
     std::int64_t in_bytes = 0, recompute = 0;
+    std::vector<std::int32_t> restored; // per gap left: the op before whose replay its buffer came back already; -1
     std::vector<std::int64_t> start;    // per op: when it is expected to start (ns); set from a simulation
     void expect(double pace);           // ops that take `pace` times their time
 
@@ -93,7 +94,7 @@ private:
     std::vector<Copy> copies_;
     std::vector<std::int64_t> op_stamp_;
     std::int64_t stamp_ = 0;
-    std::vector<std::int32_t> chain_, stack_, made_, seeds_;
+    std::vector<std::int32_t> chain_, stack_, made_, seeds_, passing_;
     std::vector<Fetch> fetches_;
     std::vector<std::int32_t> trigger_;
     std::vector<std::int64_t> latest_;

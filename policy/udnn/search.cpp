@@ -94,7 +94,7 @@ void Search::first() { attempt(Prices{}, -1); }
 void Search::sweep(Clock::time_point until) {
     const double peak = static_cast<double>(trace_.peak_live);
     EngineTimeline timeline;
-    for (double segment : recompute_ ? std::vector<double>{1, 0.1, 0.05, 0.025} : std::vector<double>{1}) {
+    for (double segment : recompute_ ? std::vector<double>{1, 0.3, 0.1, 0.05, 0.025} : std::vector<double>{1}) {
         Prices prices;
         prices.drops = recompute_;
         prices.segment = static_cast<std::int64_t>(segment * peak);

@@ -32,6 +32,7 @@ Selector::Selector(const Gaps& gaps, const Machine& machine, Drafter& drafter, s
     parent_.resize(n);
     segment_.resize(n);
     dropped_.resize(n);
+    seen_.assign(trace_.ops, 0);
 }
 
 void Selector::load(const std::vector<std::int64_t>& usage) {
@@ -108,6 +109,29 @@ double Selector::cost(std::int32_t g, std::uint8_t mode, const Prices& prices) c
     return prices.compute * prices.compute_at[stretch_[gap.to]] * time;
 }
 
+// What a replay of the gap's buffer costs once more: its own ops and those of dropped inputs. ns.
+double Selector::replay_cost(std::int32_t gap, const Draft& draft) {
+    ++now_;
+    double time = 0;
+    int left = 200;
+    stack_.assign(1, gap);
+    while (!stack_.empty() && left-- > 0) {
+        const std::int32_t g = stack_.back();
+        stack_.pop_back();
+        bool fresh = false;
+        for (std::int32_t op : gaps_.replayed[g])
+            if (seen_[op] != now_) {
+                seen_[op] = now_;
+                time += static_cast<double>(trace_.duration[op]);
+                fresh = true;
+            }
+        if (!fresh) continue;
+        for (std::int32_t h : gaps_.inputs[g])
+            if (draft.mode[h] == drop) stack_.push_back(h);
+    }
+    return time;
+}
+
 std::int32_t Selector::find(std::int32_t g) {
     while (parent_[g] != g) g = parent_[g] = parent_[parent_[g]];
     return g;
@@ -176,8 +200,26 @@ bool Selector::fit(Draft& draft, const Prices& prices, int rounds) {
         for (std::size_t i = 0; i < gaps_.all.size(); ++i) {
             const auto g = static_cast<std::int32_t>(i);
             const Gap& gap = gaps_.all[i];
-            if (draft.mode[i] != keep || !gap.open || gap.bytes == 0) continue;
-            Candidate best{0, g, keep};
+            if (!gap.open || gap.bytes == 0) continue;
+            if (draft.mode[i] != keep) {
+                const std::int32_t back = drafter_.restored[i];
+                if (back < 0 || !draft.retain[i]) continue;
+                const std::int32_t to = gap.to + (gap.wraps ? trace_.ops : 0);
+                const double gain = (weight_[to] - weight_[back]) * static_cast<double>(gap.bytes);
+                if (gain <= 0) continue;
+                const double price = draft.mode[i] == swap ? prices.in * prices.in_at[stretch_[gap.to]] * static_cast<double>(in_time_[gap.buffer])
+                                                           : prices.compute * prices.compute_at[stretch_[gap.to]] * replay_cost(g, draft);
+                double score = gain / (price + 1);
+                if (prices.noise > 0) score *= std::exp(prices.noise * normal(random));
+                candidates_.push_back({score, g, draft.mode[i], true});
+                if (draft.mode[i] == drop && prices.swaps) {
+                    score = gain / (cost(g, swap, prices) + 1);
+                    if (prices.noise > 0) score *= std::exp(prices.noise * normal(random));
+                    candidates_.push_back({score, g, swap, true});
+                }
+                continue;
+            }
+            Candidate best{0, g, keep, false};
             for (std::uint8_t mode : {swap, drop}) {
                 if (mode == swap ? !prices.swaps : !(prices.drops && gap.droppable)) continue;
                 const Window w = window(gap, mode, prices);
@@ -186,7 +228,7 @@ bool Selector::fit(Draft& draft, const Prices& prices, int rounds) {
                 if (gain <= 0) continue;
                 double score = gain / (cost(g, mode, prices) + 1);
                 if (prices.noise > 0) score *= std::exp(prices.noise * normal(random));
-                if (score > best.score) best = {score, g, mode};
+                if (score > best.score) best = {score, g, mode, false};
             }
             if (best.mode != keep) candidates_.push_back(best);
         }
@@ -195,6 +237,16 @@ bool Selector::fit(Draft& draft, const Prices& prices, int rounds) {
         for (const Candidate& c : candidates_) {
             const Gap& gap = gaps_.all[c.gap];
             std::uint8_t mode = c.mode;
+            if (c.again) {
+                const std::int32_t back = drafter_.restored[c.gap], to = gap.to + (gap.wraps ? trace_.ops : 0);
+                if (!draft.retain[c.gap] || most(back, to) <= 0) continue;
+                if (mode == draft.mode[c.gap]) draft.retain[c.gap] = 0;
+                else if (draft.mode[c.gap] == drop) draft.mode[c.gap] = mode;
+                else continue;
+                add(back, to, -gap.bytes);
+                ++taken;
+                continue;
+            }
             if (mode == drop && !may_drop(c.gap, limit)) {
                 if (!prices.swaps) continue;
                 mode = swap;
@@ -225,7 +277,7 @@ void Selector::prune(Draft& draft, const Prices& prices) {
         const double saved = cost(static_cast<std::int32_t>(g), draft.mode[g], prices);
         if (draft.mode[g] == drop)
             for (std::int32_t op : gaps_.replayed[g]) ++running_[op];
-        candidates_.push_back({saved / static_cast<double>(gaps_.all[g].bytes + 1), static_cast<std::int32_t>(g), draft.mode[g]});
+        candidates_.push_back({saved / static_cast<double>(gaps_.all[g].bytes + 1), static_cast<std::int32_t>(g), draft.mode[g], false});
     }
     std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) { return a.score != b.score ? a.score > b.score : a.gap < b.gap; });
     for (const Candidate& c : candidates_) {

@@ -41,7 +41,8 @@ public:
     int stretch(std::int32_t op) const { return stretch_[op]; }
 
 private:
-    struct Candidate { double score; std::int32_t gap; std::uint8_t mode; };
+    struct Candidate { double score; std::int32_t gap; std::uint8_t mode; bool again; };  // again: not retained by replays on the way
+    double replay_cost(std::int32_t gap, const Draft& draft);
     void load(const std::vector<std::int64_t>& usage);
     void add(std::int32_t from, std::int32_t to, std::int64_t bytes);   // ops [from, to)
     std::int64_t most(std::int32_t from, std::int32_t to);
@@ -69,6 +70,9 @@ private:
     std::vector<std::int32_t> parent_, running_;    // segments; per op: dropped gaps whose replay runs it
     std::vector<std::int64_t> segment_;
     std::vector<std::uint8_t> dropped_;
+    std::vector<std::int64_t> seen_;                // per op
+    std::int64_t now_ = 0;
+    std::vector<std::int32_t> stack_;
 };
 
 }  // namespace udnnmem::policy::udnn
