@@ -45,7 +45,16 @@ std::int64_t Search::attempt(const Prices& prices, double lead, EngineTimeline* 
     Draft draft = blank();
     draft.lead = lead;
     bool fits = selector_.fit(draft, prices);
-    if (fits) selector_.prune(draft, prices), drafter_.build(draft);
+    if (fits) {
+        selector_.prune(draft, prices);
+        drafter_.build(draft, Drafter::Count::ends);
+        slack_.fill(1);
+        for (std::int32_t k = 0; k < trace_.ops; ++k) {
+            auto& slack = slack_[selector_.stretch(k)];
+            slack = std::min(slack, static_cast<double>(machine_.memory.value - drafter_.usage[k]) / static_cast<double>(machine_.memory.value));
+        }
+        drafter_.build(draft);
+    }
     ++evaluations;
     const Verdict v = engine_.run(drafter_.plan, 4, INT64_MAX, timeline);
     const auto t = v.valid() ? v.time : INT64_MAX;
@@ -86,6 +95,7 @@ void Search::learn(Prices& prices, const EngineTimeline& timeline, double rate) 
         prices.in_at[i] += rate * (in[i] + 0.02 - prices.in_at[i]);
         prices.out_at[i] += rate * (out[i] + 0.02 - prices.out_at[i]);
         prices.compute_at[i] += rate * (1 - 0.95 * idle - prices.compute_at[i]);
+        prices.memory_at[i] = std::max(0.003, prices.memory_at[i] * std::exp(-10 * rate * std::max(0.0, slack_[i])));
     }
 }
 
@@ -94,6 +104,7 @@ void Search::first() { attempt(Prices{}, -1); }
 void Search::sweep(Clock::time_point until) {
     const double peak = static_cast<double>(trace_.peak_live);
     EngineTimeline timeline;
+    Prices before;
     for (double segment : recompute_ ? std::vector<double>{1, 0.3, 0.1, 0.05, 0.025} : std::vector<double>{1}) {
         Prices prices;
         prices.drops = recompute_;
@@ -102,7 +113,17 @@ void Search::sweep(Clock::time_point until) {
         prices.out_at.fill(0.5);
         for (int step = 0; step < 24; ++step) {
             if (Clock::now() > until) return;
-            if (attempt(prices, -1, &timeline) == INT64_MAX) break;
+            if (attempt(prices, -1, &timeline) == INT64_MAX) {
+                if (step == 0) break;
+                for (int i = 0; i < Prices::stretches; ++i) {
+                    prices.in_at[i] = 0.5 * (prices.in_at[i] + before.in_at[i]);
+                    prices.out_at[i] = 0.5 * (prices.out_at[i] + before.out_at[i]);
+                    prices.compute_at[i] = 0.5 * (prices.compute_at[i] + before.compute_at[i]);
+                    prices.memory_at[i] = before.memory_at[i];
+                }
+                continue;
+            }
+            before = prices;
             learn(prices, timeline, step < 8 ? 0.4 : 0.15);
         }
     }

@@ -2,6 +2,7 @@
 // unmakes a part of the best draft and fits it anew. Every draft is judged by the simulator alone.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <functional>
 
@@ -46,6 +47,7 @@ private:
     Found best_;
     Prices best_prices_;
     std::vector<std::int64_t> best_start_;
+    std::array<double, Prices::stretches> slack_{};  // of the last attempt: least memory to spare, as part of it
 };
 
 }  // namespace udnnmem::policy::udnn

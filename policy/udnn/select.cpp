@@ -194,7 +194,7 @@ bool Selector::fit(Draft& draft, const Prices& prices, int rounds) {
         weight_.assign(2 * static_cast<std::size_t>(trace_.ops) + 1, 0);
         for (std::int32_t k = 0; k < 2 * trace_.ops; ++k) {
             const auto lack = static_cast<double>(drafter_.usage[k % trace_.ops] - machine_.memory.value);
-            weight_[k + 1] = weight_[k] + (lack > 0 ? std::pow(lack * 1e-9, prices.power) : 0);
+            weight_[k + 1] = weight_[k] + (lack > 0 ? std::pow(lack * 1e-9, prices.power) * prices.memory_at[stretch_[k % trace_.ops]] : 0);
         }
         candidates_.clear();
         for (std::size_t i = 0; i < gaps_.all.size(); ++i) {

@@ -17,7 +17,8 @@ struct Prices {
     double in = 1, out = 1, compute = 1;     // of a ns of each
     static constexpr int stretches = 48;     // the iteration in so many parts of equal ideal time, each with prices of its own
     std::array<double, stretches> in_at, out_at, compute_at;
-    Prices() { in_at.fill(1); out_at.fill(1); compute_at.fill(1); }
+    std::array<double, stretches> memory_at; // worth of a byte there, where it lacks
+    Prices() { in_at.fill(1); out_at.fill(1); compute_at.fill(1); memory_at.fill(1); }
     std::int64_t segment = INT64_MAX;        // dropped buffers that one replay recreates: at most so many bytes
     double noise = 0;                        // spread of a random factor on every score
     double head = 0, tail = 0;               // how many transfer times after a gap's start / before its end do not count as free
@@ -32,7 +33,7 @@ public:
 
     // Turns `keep` into swap or drop until the draft fits or nothing more can be done; true if it fits.
     // Leaves the drafter with the final build.
-    bool fit(Draft& draft, const Prices& prices, int rounds = 6);
+    bool fit(Draft& draft, const Prices& prices, int rounds = 10);
 
     // Keeps again what need not be left, dearest first by the same prices; the draft must fit.
     void prune(Draft& draft, const Prices& prices);
