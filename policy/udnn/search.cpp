@@ -53,8 +53,8 @@ std::int64_t Search::attempt(const Prices& prices, double lead, EngineTimeline* 
             auto& slack = slack_[selector_.stretch(k)];
             slack = std::min(slack, static_cast<double>(machine_.memory.value - drafter_.usage[k]) / static_cast<double>(machine_.memory.value));
         }
-        drafter_.build(draft);
     }
+    drafter_.build(draft);
     ++evaluations;
     const Verdict v = engine_.run(drafter_.plan, 4, INT64_MAX, timeline);
     const auto t = v.valid() ? v.time : INT64_MAX;
@@ -129,44 +129,130 @@ void Search::sweep(Clock::time_point until) {
     }
 }
 
-void Search::improve(Clock::time_point until, std::int64_t bound, const std::function<void()>& tick) {
+// Changes one gap for good as far as this draft goes.
+void Search::leave(Draft& draft, std::size_t g, std::uint8_t mode) {
+    const Gap& gap = gaps_.all[g];
+    if (!gap.open) return;
+    if (mode == drop && !gap.droppable) mode = swap;
+    draft.mode[g] = mode;
+    selector_.hold(static_cast<std::int32_t>(g));
+}
+
+// One random step away from a draft.
+void Search::stir(Draft& draft, const EngineTimeline& timeline) {
     auto& random = selector_.random;
-    if (!best_start_.empty()) drafter_.start = best_start_;
     const auto n = gaps_.all.size();
-    int since = 0;
-    while (Clock::now() < until && best_.time > bound) {
-        if (++since % 64 == 0 && tick) tick();
-        Draft draft = best_.draft;
-        const int kind = static_cast<int>(random() % 4);
-        if (kind == 0) {
-            // A stretch of gaps kept again.
-            const auto centre = static_cast<std::int32_t>(random() % trace_.ops);
-            const auto width = 1 + static_cast<std::int32_t>(random() % 20);
+    const auto pick = [&](bool left) {
+        std::size_t g = 0;
+        for (int tries = 0; tries < 200; ++tries) {
+            g = random() % n;
+            if (gaps_.all[g].open && (draft.mode[g] != keep) == left) break;
+        }
+        return g;
+    };
+    const auto other = [&](std::size_t g) -> std::uint8_t {
+        const auto roll = random() % 3;
+        const std::uint8_t mode = roll == 0 ? keep : roll == 1 ? swap : drop;
+        return mode == draft.mode[g] ? (mode == keep ? swap : keep) : mode;
+    };
+    switch (random() % 12) {
+        case 0: case 1: case 2:
+            for (auto i = random() % 3 + 1; i > 0; --i) leave(draft, pick(true), keep);
+            break;
+        case 3: case 4:
+            leave(draft, pick(false), static_cast<std::uint8_t>(recompute_ && random() % 2 ? drop : swap));
+            break;
+        case 5:
+            for (auto i = random() % 3 + 1; i > 0; --i) {
+                const auto g = pick(true);
+                const std::uint8_t away = recompute_ ? drop : keep;
+                leave(draft, g, draft.mode[g] == swap ? away : static_cast<std::uint8_t>(swap));
+            }
+            break;
+        case 6: {  // a stretch of gaps kept again
+            const auto centre = static_cast<std::int32_t>(random() % trace_.ops), width = 1 + static_cast<std::int32_t>(random() % 12);
             for (std::size_t g = 0; g < n; ++g)
                 if (std::abs(gaps_.all[g].from - centre) <= width || std::abs(gaps_.all[g].to - centre) <= width) draft.mode[g] = keep;
-        } else {
-            const int count = 1 + static_cast<int>(random() % 6);
-            for (int i = 0; i < count; ++i) {
-                const auto g = random() % n;
-                const Gap& gap = gaps_.all[g];
-                if (!gap.open) continue;
-                if (draft.mode[g] != keep) draft.mode[g] = keep;
-                else if (kind == 2) draft.mode[g] = recompute_ && gap.droppable && random() % 2 ? drop : swap;
-                if (kind == 3) draft.retain[g] ^= 1;
-                if (kind == 1 && random() % 2) draft.early[g] ^= 1;
+            break;
+        }
+        case 7: {  // gaps that look alike
+            const auto like = pick(random() % 2);
+            const std::uint8_t mode = other(like);
+            const auto chance = random() % 4 + 1;
+            for (std::size_t g = 0; g < n; ++g)
+                if (gaps_.all[g].bytes == gaps_.all[like].bytes && gaps_.all[g].replay == gaps_.all[like].replay && draft.mode[g] == draft.mode[like] && random() % 4 < chance && g != like)
+                    leave(draft, g, mode);
+            leave(draft, like, mode);
+            break;
+        }
+        case 8:
+            for (auto i = random() % 4 + 1; i > 0; --i) draft.retain[pick(true)] ^= 1;
+            break;
+        case 9:
+            if (random() % 4 == 0) draft.lead = random() % 2 ? -1 : static_cast<double>(random() % 64) * 1e6;
+            for (auto i = random() % 4 + 1; i > 0; --i) draft.early[pick(true)] ^= 1;
+            break;
+        default: {  // what a stall waits for
+            std::int64_t total = 0;
+            for (std::int32_t k = 0; k < trace_.ops; ++k) total += timeline.starved[k] + timeline.crowded[k];
+            if (total <= 0) {
+                leave(draft, pick(true), keep);
+                break;
+            }
+            auto at = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(total));
+            std::int32_t k = 0;
+            while (at >= timeline.starved[k] + timeline.crowded[k]) at -= timeline.starved[k] + timeline.crowded[k], ++k;
+            const bool in = at < timeline.starved[k];
+            const std::int64_t since = in ? timeline.in_since[k] : timeline.out_since[k];
+            for (int tries = 0; tries < 100; ++tries) {
+                const auto g = pick(true);
+                const std::int32_t op = in ? gaps_.all[g].to : gaps_.all[g].from;
+                if (draft.mode[g] != swap || op > k || timeline.start[op] < since) continue;
+                leave(draft, g, recompute_ && random() % 2 ? drop : keep);
+                break;
             }
         }
-        if (random() % 16 == 0) draft.lead = random() % 2 ? -1 : static_cast<double>(random() % 64) * 1e6;
-        Prices prices = best_prices_;
-        prices.noise = 0.5;
-        prices.in *= std::exp(0.5 * std::normal_distribution<double>()(random));
-        prices.compute *= std::exp(0.5 * std::normal_distribution<double>()(random));
-        if (!selector_.fit(draft, prices, 3)) continue;
-        if (random() % 2) selector_.prune(draft, prices);
-        if (drafter_.excess) continue;
-        const auto t = judge(draft, best_.time);
-        if (offer(draft, t) && UDNN_TRACE) fprintf(stderr, "  %ld evaluations: %.2f kind %d\n", evaluations, t * 1e-6, kind);
     }
+}
+
+void Search::improve(Clock::time_point until, std::int64_t bound, const std::function<void()>& tick) {
+    if (best_.time == INT64_MAX) return;
+    auto& random = selector_.random;
+    if (!best_start_.empty()) drafter_.start = best_start_;
+    Found current = best_;
+    EngineTimeline timeline;
+    drafter_.build(current.draft);
+    engine_.run(drafter_.plan, 4, INT64_MAX, &timeline);
+    // Late acceptance: a step is taken if it is no worse than where the search was so many steps ago.
+    std::vector<std::int64_t> history(40, current.time);
+    std::size_t step = 0;
+    long unfit = 0, slow = 0;
+    for (; Clock::now() < until && best_.time > bound; ++step) {
+        if (step % 64 == 0 && tick) tick();
+        Draft draft = current.draft;
+        selector_.release();
+        stir(draft, timeline);
+        Prices prices = best_prices_;
+        prices.noise = 0.4;
+        prices.segment = INT64_MAX;
+        if (random() % 2) prices.compute *= std::exp(std::normal_distribution<double>()(random));
+        if (!selector_.fit(draft, prices, 4)) { ++unfit; continue; }
+        if (random() % 4) selector_.prune(draft, prices);
+        drafter_.build(draft);
+        if (drafter_.excess) { ++unfit; continue; }
+        auto& late = history[step % history.size()];
+        const std::int64_t limit = std::max(late, current.time);
+        ++evaluations;
+        const Verdict v = engine_.run(drafter_.plan, 4, limit + 1);
+        if (v.valid() && v.time <= limit) {
+            current.draft = draft;
+            current.time = v.time;
+            engine_.run(drafter_.plan, 4, INT64_MAX, &timeline);
+            if (offer(draft, v.time) && UDNN_TRACE) fprintf(stderr, "  %ld evaluations: %.2f\n", evaluations, v.time * 1e-6);
+        } else ++slow;
+        late = current.time;
+    }
+    if (UDNN_TRACE) fprintf(stderr, "steps %zu unfit %ld slow %ld\n", step, unfit, slow);
 }
 
 CompiledPlan Search::best_plan() {

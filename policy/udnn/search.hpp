@@ -36,6 +36,8 @@ private:
     std::int64_t judge(Draft& draft, std::int64_t give_up);
     bool offer(const Draft& draft, std::int64_t time);
     Draft blank() const;
+    void stir(Draft& draft, const EngineTimeline& timeline);
+    void leave(Draft& draft, std::size_t gap, std::uint8_t mode);
 
     const CompiledTrace& trace_;
     Machine machine_;

@@ -33,6 +33,7 @@ Selector::Selector(const Gaps& gaps, const Machine& machine, Drafter& drafter, s
     segment_.resize(n);
     dropped_.resize(n);
     seen_.assign(trace_.ops, 0);
+    held_.assign(n, 0);
 }
 
 void Selector::load(const std::vector<std::int64_t>& usage) {
@@ -185,10 +186,9 @@ bool Selector::fit(Draft& draft, const Prices& prices, int rounds) {
     std::normal_distribution<double> normal;
     std::int64_t limit = prices.segment;
     for (int round = 0;; ++round) {
-        drafter_.build(draft, prices.timed ? Drafter::Count::timed : Drafter::Count::placed);
-        const bool fits = drafter_.excess == 0;
-        if (prices.timed && (fits || round == rounds)) drafter_.build(draft);
-        if (fits || round == rounds) return drafter_.excess == 0;
+        drafter_.build(draft, Drafter::Count::ends);
+        if (drafter_.excess == 0) return true;
+        if (round == rounds) return false;
         load(drafter_.usage);
         gather(draft);
         weight_.assign(2 * static_cast<std::size_t>(trace_.ops) + 1, 0);
@@ -200,7 +200,7 @@ bool Selector::fit(Draft& draft, const Prices& prices, int rounds) {
         for (std::size_t i = 0; i < gaps_.all.size(); ++i) {
             const auto g = static_cast<std::int32_t>(i);
             const Gap& gap = gaps_.all[i];
-            if (!gap.open || gap.bytes == 0) continue;
+            if (!gap.open || gap.bytes == 0 || held_[i] == holding_) continue;
             if (draft.mode[i] != keep) {
                 const std::int32_t back = drafter_.restored[i];
                 if (back < 0 || !draft.retain[i]) continue;
@@ -258,25 +258,23 @@ bool Selector::fit(Draft& draft, const Prices& prices, int rounds) {
             add(w.from, w.to, -gap.bytes);
             ++taken;
         }
-        if (taken == 0) {
-            if (prices.timed) drafter_.build(draft);
-            return drafter_.excess == 0;
-        }
+        if (taken == 0) return false;
     }
 }
 
 void Selector::prune(Draft& draft, const Prices& prices) {
-    drafter_.build(draft, prices.timed ? Drafter::Count::timed : Drafter::Count::ends);
+    std::normal_distribution<double> normal;
     load(drafter_.usage);
     gather(draft);
     candidates_.clear();
     for (std::size_t g = 0; g < draft.mode.size(); ++g) {
-        if (draft.mode[g] == keep) continue;
+        if (draft.mode[g] == keep || held_[g] == holding_) continue;
         if (draft.mode[g] == drop)
             for (std::int32_t op : gaps_.replayed[g]) --running_[op];
-        const double saved = cost(static_cast<std::int32_t>(g), draft.mode[g], prices);
+        double saved = cost(static_cast<std::int32_t>(g), draft.mode[g], prices);
         if (draft.mode[g] == drop)
             for (std::int32_t op : gaps_.replayed[g]) ++running_[op];
+        if (prices.noise > 0) saved *= std::exp(prices.noise * normal(random));
         candidates_.push_back({saved / static_cast<double>(gaps_.all[g].bytes + 1), static_cast<std::int32_t>(g), draft.mode[g], false});
     }
     std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) { return a.score != b.score ? a.score > b.score : a.gap < b.gap; });
@@ -287,7 +285,6 @@ void Selector::prune(Draft& draft, const Prices& prices) {
         add(from, to, gap.bytes);
         draft.mode[c.gap] = keep;
     }
-    drafter_.build(draft);
 }
 
 }  // namespace udnnmem::policy::udnn

@@ -23,7 +23,6 @@ struct Prices {
     double noise = 0;                        // spread of a random factor on every score
     double head = 0, tail = 0;               // how many transfer times after a gap's start / before its end do not count as free
     double power = 1;                        // of the lack at an op in its weight
-    bool timed = false;                      // memory that transfers hold is counted, by the drafter's `start`
     bool swaps = true, drops = true;
 };
 
@@ -32,11 +31,14 @@ public:
     Selector(const Gaps& gaps, const Machine& machine, Drafter& drafter, std::uint64_t seed);
 
     // Turns `keep` into swap or drop until the draft fits or nothing more can be done; true if it fits.
-    // Leaves the drafter with the final build.
+    // Leaves the drafter with its `ends` count.
     bool fit(Draft& draft, const Prices& prices, int rounds = 10);
 
-    // Keeps again what need not be left, dearest first by the same prices; the draft must fit.
+    // Keeps again what need not be left, dearest first by the same prices. To be called after fit() has succeeded.
     void prune(Draft& draft, const Prices& prices);
+
+    void hold(std::int32_t gap) { held_[gap] = holding_; }  // neither of them changes this gap
+    void release() { ++holding_; }
 
     std::mt19937_64 random;
     int stretch(std::int32_t op) const { return stretch_[op]; }
@@ -71,6 +73,8 @@ private:
     std::vector<std::int32_t> parent_, running_;    // segments; per op: dropped gaps whose replay runs it
     std::vector<std::int64_t> segment_;
     std::vector<std::uint8_t> dropped_;
+    std::vector<std::int64_t> held_;                // per gap: current if held
+    std::int64_t holding_ = 1;
     std::vector<std::int64_t> seen_;                // per op
     std::int64_t now_ = 0;
     std::vector<std::int32_t> stack_;
