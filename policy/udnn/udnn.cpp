@@ -13,12 +13,14 @@ struct Judged {
     std::int64_t time = INT64_MAX;
 };
 
-// The others' plans; each is kept only if it is better than what there is.
-void try_others(const profiler::Trace& trace, const CompiledTrace& compiled, const Machine& machine, const PlannerOptions& options, Engine& engine, Judged& best) {
+// The others' plans, as far as there is time; each is kept only if it is better than what there is.
+void try_others(const profiler::Trace& trace, const CompiledTrace& compiled, const Machine& machine, const PlannerOptions& options, Engine& engine,
+                udnn::Search::Clock::time_point until, Judged& best) {
     ReplayCompiler replays(compiled);
     CompiledPlan flat;
     std::string error;
     for (const Planner& planner : planners()) {
+        if (best.time < INT64_MAX && udnn::Search::Clock::now() > until) return;
         if (planner.make_plan == plan_udnn || (planner.needs_recompute && !options.recompute)) continue;
         if (!compile_plan(compiled, planner.make_plan(trace, machine, options), replays, flat, error)) continue;
         const Verdict verdict = engine.run(flat);
@@ -36,9 +38,10 @@ Plan plan_udnn(const profiler::Trace& trace, const Machine& machine, const Plann
     const auto until = begin + std::chrono::nanoseconds(options.time_budget.value);
     const CompiledTrace compiled(trace);
     Engine engine(compiled, machine);
-    Judged best;
     udnn::Search search(compiled, machine, options.recompute);
     search.first();
+    Judged best;
+    if (search.best().time > compiled.ideal) try_others(trace, compiled, machine, options, engine, begin + (until - begin) / 4, best);
     if (options.time_budget.value > 0 && search.best().time > compiled.ideal) {
         const auto tick = [&] {
             if (options.progress) options.progress(std::min(1.0, std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / static_cast<double>(options.time_budget.value)));
@@ -47,11 +50,13 @@ Plan plan_udnn(const profiler::Trace& trace, const Machine& machine, const Plann
         search.improve(until, compiled.ideal, tick);
     }
     if (search.best().time < INT64_MAX) {
-        best.plan = search.best_plan();
-        const Verdict verdict = engine.run(best.plan);
-        if (verdict.valid()) best.time = verdict.time;
+        CompiledPlan ours = search.best_plan();
+        const Verdict verdict = engine.run(ours);
+        if (verdict.valid() && verdict.time <= best.time) {
+            best.plan = std::move(ours);
+            best.time = verdict.time;
+        }
     }
-    if (best.time == INT64_MAX || (options.time_budget.value > 0 && best.time > compiled.ideal)) try_others(trace, compiled, machine, options, engine, best);
     if (options.progress) options.progress(1);
     return decompile_plan(best.plan, "udnn");
 }
