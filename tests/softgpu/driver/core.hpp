@@ -9,6 +9,9 @@
 #include <cuda.h>
 #include <cudaProfiler.h>
 extern "C" {
+CUresult cuLinkCreate(unsigned, CUjit_option*, void**, CUlinkState*);
+CUresult cuLinkAddData(CUlinkState, CUjitInputType, void*, size_t, const char*, unsigned, CUjit_option*, void**);
+CUresult cuLinkAddFile(CUlinkState, CUjitInputType, const char*, unsigned, CUjit_option*, void**);
 CUresult cuLinkCreate_v2(unsigned, CUjit_option*, void**, CUlinkState*);
 CUresult cuLinkAddData_v2(CUlinkState, CUjitInputType, void*, size_t, const char*, unsigned, CUjit_option*, void**);
 CUresult cuLinkAddFile_v2(CUlinkState, CUjitInputType, const char*, unsigned, CUjit_option*, void**);

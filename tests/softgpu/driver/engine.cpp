@@ -6,11 +6,14 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <ucontext.h>
 
 #include <condition_variable>
 #include <unordered_map>
 
 #include "tests/softgpu/driver/context.hpp"
+#include "tests/softgpu/driver/memory.hpp"
+#include "tests/softgpu/ptx/module.hpp"
 
 namespace softgpu {
 
@@ -43,6 +46,8 @@ thread_local bool engine_thread = false;
 struct sigaction previous_segv, previous_bus;
 
 void on_fault(int signal, siginfo_t* info, void* context) {
+    // Translated code first, on this thread or a helper of the translator's; does not return if it was.
+    ptx::divert_fault(info->si_addr, static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2);
     if (fault_target) {
         fault_address = info->si_addr;
         siglongjmp(*fault_target, 1);
@@ -155,8 +160,11 @@ CUresult run_guarded(Op& op, bool (*body)(Work&, CUresult&), bool& finished) {
         fault_target = nullptr;
         finished = true;
         ++figures().faults;
+        Address touched = unview(fault_address, op.work->device);
+        // Wild addresses of kernels and memsets went through the view too.
+        if (op.work->engine() == EngineKind::compute && touched == reinterpret_cast<Address>(fault_address) && touched >= view(op.work->device)) touched -= view(op.work->device);
         say("fault: %s on stream %llu touched %p, which is not mapped for device %d (CUDA_ERROR_ILLEGAL_ADDRESS)", op.work->describe().c_str(),
-            (unsigned long long)(op.stream ? op.stream->id : 0), reinterpret_cast<void*>(unview(fault_address, op.work->device)), op.work->device);
+            (unsigned long long)(op.stream ? op.stream->id : 0), reinterpret_cast<void*>(touched), op.work->device);
         result = CUDA_ERROR_ILLEGAL_ADDRESS;
     }
     return result;

@@ -11,6 +11,8 @@
 namespace softgpu {
 namespace {
 
+constexpr std::string_view packed_mark = "// softgpu linked PTX\n";
+
 template <class T>
 T read(const unsigned char* p) {
     T v;
@@ -100,9 +102,22 @@ CUresult read_image(const void* data, Image* out) {
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }
     std::string text = static_cast<const char*>(data);
+    if (text.starts_with(packed_mark)) {
+        for (std::size_t at = 0; (at = text.find(packed_mark, at)) != std::string::npos;) {
+            at += packed_mark.size();
+            out->texts.push_back(text.substr(at, text.find(packed_mark, at) - at));
+        }
+        return CUDA_SUCCESS;
+    }
     if (!ptx::looks_like_ptx(text)) return CUDA_ERROR_INVALID_IMAGE;
     out->texts.push_back(std::move(text));
     return CUDA_SUCCESS;
+}
+
+std::string pack_texts(const Image& image) {
+    std::string all;
+    for (auto& text : image.texts) all.append(packed_mark).append(text);
+    return all;
 }
 
 CUresult read_file(const char* path, std::string* out) {

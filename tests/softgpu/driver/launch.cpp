@@ -17,6 +17,12 @@ CUresult KernelWork::run() {
     ++figures().kernels;
     auto done = code->run(function->index, dims, params());
     if (done) return CUDA_SUCCESS;
+    // A wrong access to what has been mapped again since: the translator could not repeat it for us.
+    if (done.error().message.ends_with("wrong memory access")) {
+        ++figures().faults;
+        say("fault: %s on device %d touched memory that was not mapped (CUDA_ERROR_ILLEGAL_ADDRESS)", describe().c_str(), device);
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
     say("%s on device %d: %s (CUDA_ERROR_LAUNCH_FAILED)", describe().c_str(), device, done.error().message.c_str());
     return CUDA_ERROR_LAUNCH_FAILED;
 }

@@ -16,6 +16,8 @@ struct Image {
     std::vector<std::string> texts;
 };
 CUresult read_image(const void* data, Image* out);
+// Several texts as one image that read_image takes apart again.
+std::string pack_texts(const Image& image);
 CUresult read_file(const char* path, std::string* out);
 
 // Where errors of the translator are to be written too (CU_JIT_ERROR_LOG_BUFFER).
