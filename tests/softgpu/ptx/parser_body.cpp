@@ -284,6 +284,10 @@ Operand Parser::name_operand(const Instruction& in, const Token& word) {
         o.kind = found->kind == Name::Kind::reg        ? Operand::Kind::reg
                  : found->kind == Name::Kind::variable ? Operand::Kind::variable
                                                        : Operand::Kind::function;
+        if (o.kind == Operand::Kind::variable && accept('[')) {  // the address of an element
+            o.offset = static_cast<std::int64_t>(small_number(1u << 31, "index") * size_of(program_.variables[o.index].type));
+            expect(']');
+        }
         return o;
     }
     if (word.text[0] == '%') {
@@ -339,7 +343,7 @@ Operand Parser::operand(const Instruction& in, unsigned depth) {
     if (o.kind == Operand::Kind::variable && (lexer_.peek().is('+') || lexer_.peek().is('-'))) {
         const Operand add = immediate();
         if (add.kind != Operand::Kind::integer) refuse(t, "offset is not an integer");
-        o.offset = static_cast<std::int64_t>(add.bits);
+        o.offset = static_cast<std::int64_t>(static_cast<std::uint64_t>(o.offset) + add.bits);
     }
     if (accept('|')) {
         const Token second = expect_word("a second destination");

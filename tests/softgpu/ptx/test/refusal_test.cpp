@@ -70,6 +70,16 @@ TEST_CASE("several texts link to one module", "[ptx]") {
     CHECK(refusal(one).find("twice") != std::string::npos);
 }
 
+TEST_CASE("the address of an array's element", "[ptx]") {
+    Device device;
+    Program program(device, {head + ".visible .entry k(.param .u64 k_p) { .reg .b32 %r<9>; .reg .b64 %d<9>; .shared .align 4 .u32 s[8];\n"
+                                    "ld.param.u64 %d1, [k_p]; mov.u64 %d2, s[3]; mov.u64 %d3, s; sub.s64 %d4, %d2, %d3; st.global.u32 [%d1], %d4;\n"
+                                    "mov.u32 %r1, 77; st.shared.u32 [s+8], %r1; ld.shared.u32 %r2, [s[2]]; st.global.u32 [%d1+4], %r2; ret; }"});
+    const auto out = device.upload(std::vector<int>(2));
+    program.launch("k", dims(1, 1), out);
+    CHECK(device.download<int>(out, 2) == std::vector<int>{12, 77});
+}
+
 TEST_CASE("a deadlock is an error, not a hang", "[ptx]") {
     Device device;
     Program program(device, {kernel("mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0; @%p1 bra other; bar.sync 0; ret; other: bar.sync 1;")});
