@@ -145,7 +145,7 @@ bool DevicePager::serve(Request& r, bool oldest) {
 // Starts bringing one buffer that is not on the device. False: nothing could be done now.
 bool DevicePager::bring(Request& r, Buffer* b) {
     std::vector<Frame*> frames;
-    const bool force = pager_.settings().force_host && r.host_allowed;
+    const bool force = pager_.settings().force_host && r.host_allowed && !b->slab;
     if (!force && device_pool_->take(b->capacity, frames)) {
         if (b->residency == Residency::unbacked) {
             const CUresult result = map_now(b, std::move(frames));
@@ -161,7 +161,7 @@ bool DevicePager::bring(Request& r, Buffer* b) {
     // Room is on its way as long as something moves out.
     const bool coming = std::any_of(moves_.begin(), moves_.end(), [](const Move& m) { return m.kind == Move::Kind::evict; });
     if (coming && !past_deadline(r) && !force) return false;
-    if (backing_->host_frames_can_be_mapped() && (b->residency == Residency::host || land_on_host(b))) {
+    if (!b->slab && backing_->host_frames_can_be_mapped() && (b->residency == Residency::host || land_on_host(b))) {
         r.host_allowed = true;
         return true;
     }
