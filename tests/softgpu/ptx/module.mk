@@ -9,5 +9,5 @@ $(B)/softgpu-test/%.ptx: tests/softgpu/ptx/test/%.cu tests/softgpu/ptx/test/shar
 	@$(NVCC) -ptx -arch=compute_75 -std=c++17 --fmad=false -o $@ $<
 
 FLAGS_tests_softgpu_ptx_test_ = -ffp-contract=off -frounding-math
-$(call unit_test,ptx,$(addprefix tests/softgpu/ptx/test/,arithmetic_test.cpp execution_test.cpp refusal_test.cpp),softgpu_ptx)
+$(call unit_test,ptx,$(addprefix tests/softgpu/ptx/test/,arithmetic_test.cpp execution_test.cpp instruction_test.cpp refusal_test.cpp),softgpu_ptx)
 TEST_NEEDS += $(B)/softgpu-test/kernels.ptx
