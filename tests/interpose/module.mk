@@ -67,7 +67,12 @@ $(call unit_test,images,tests/interpose/images_test.cpp,interpose,-l:libzstd.a -
 $(B)/tests/unit-images: $(DOORS_IMAGES)
 
 # Tests that play the driver from within.
-LINK_SCRIPTED = -l:libzstd.a -ldl -Wl,-rpath,'$$ORIGIN/interpose'
+LINK_SCRIPTED = -l:libzstd.a -ldl -Wl,-rpath,'$$ORIGIN/interpose' -Wl,-rpath,'$$ORIGIN/../tests/interpose'
 $(call unit_test,graphs,tests/interpose/graphs_test.cpp,interpose,$$(LINK_SCRIPTED))
 $(call unit_test,launches,tests/interpose/launches_test.cpp,interpose,$$(LINK_SCRIPTED))
 $(B)/tests/unit-graphs $(B)/tests/unit-launches: $(FAKE_DRIVER)
+
+# What the doors cost, for `make bench`.
+$(call program,bench/door_bench,tests/bench/door_bench.cpp,interpose,$$(LINK_SCRIPTED))
+$(B)/bench/door_bench: $(FAKE_DRIVER)
+BENCHES += $(B)/bench/door_bench
