@@ -36,7 +36,7 @@ __attribute__((constructor)) void preload_self(int, char** argv, char**) {
 // ---- the other side ----
 struct FakeCall {
     const char* symbol;
-    std::intptr_t arguments[6];
+    std::intptr_t arguments[16];
     unsigned long calls;
 };
 extern "C" FakeCall fake_calls[];
@@ -58,6 +58,9 @@ using Word = std::intptr_t;
 using Any = int (*)(Word, Word, Word, Word, Word, Word, Word, Word, Word, Word, Word, Word, Word, Word, Word, Word);
 alignas(64) char block[65536];
 
+// A word of its own for each parameter: memory that says `linear` where it is taken for a resource, else zeros.
+void fill_words(Word (&a)[16], const std::string& symbol);
+
 int call(void* f, const Word (&a)[16]) {
     return reinterpret_cast<Any>(f)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13],
                                     a[14], a[15]);
@@ -73,6 +76,13 @@ bool starts(const std::string& s, std::initializer_list<const char*> prefixes) {
 bool takes_a_list(const std::string& s) {
     return s.find("Batch") != std::string::npos && s.find("NodeSetParams") == std::string::npos;
 }
+void fill_words(Word (&a)[16], const std::string& symbol) {
+    for (int i = 0; i < 16; ++i) {
+        block[i * 4096] = CU_RESOURCE_TYPE_LINEAR;
+        a[i] = takes_a_list(symbol) ? 0 : reinterpret_cast<Word>(&block[i * 4096]);
+    }
+    if (symbol == "cuLaunchCooperativeKernelMultiDevice") a[1] = 1;
+}
 // Hooks that keep what they see to interpose, or have nothing to tell for the arguments that the tests give.
 bool quiet(const std::string& s) {
     return starts(s, {"cuInit", "cuModule", "cuLibrary", "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolImport", "cuDeviceSetMemPool",
@@ -80,7 +90,7 @@ bool quiet(const std::string& s) {
                       "cuGreenCtxDestroy", "cuCtxSynchronize_v2", "cuGetProcAddress"});
 }
 
-// How many leading parameters arrive in registers as they are, and how wide each is.
+// How many leading parameters arrive as one word each, and how wide each is.
 template <class... A>
 std::vector<std::size_t> widths(CUresult (*)(A...)) {
     std::vector<std::size_t> w;
@@ -116,11 +126,9 @@ const std::vector<Linked>& linked() {
 
 void exercise(const Linked& l, void* function) {
     const TableEntry& e = table[l.index];
-    Word a[16];
-    for (Word& w : a) w = takes_a_list(e.symbol) ? 0 : reinterpret_cast<Word>(block);
-    if (e.symbol == "cuLaunchCooperativeKernelMultiDevice") a[1] = 1;
     if (starts(e.symbol, {"cuGetProcAddress"})) return;
-    block[0] = 2;  // as CUresourcetype: linear
+    Word a[16];
+    fill_words(a, e.symbol);
     fake_calls[l.index] = {};
     const unsigned long told = probe().told;
     probe().handler = "";
@@ -128,8 +136,8 @@ void exercise(const Linked& l, void* function) {
     CAPTURE(e.symbol);
     CHECK(result == CUDA_SUCCESS);
     CHECK(fake_calls[l.index].calls == 1);
-    for (std::size_t i = 0; i < l.widths.size() && i < 6; ++i) {
-        if (l.widths[i] == 0) break;  // from here on registers hold something else
+    for (std::size_t i = 0; i < l.widths.size(); ++i) {
+        if (l.widths[i] == 0) break;  // from here on words hold something else
         CAPTURE(i);
         CHECK(std::memcmp(&fake_calls[l.index].arguments[i], &a[i], l.widths[i]) == 0);
     }
@@ -236,8 +244,7 @@ TEST_CASE("a handler that does not submit keeps the driver out, and its answer i
         const TableEntry& e = table[l.index];
         if (e.kind != "manage" || starts(e.symbol, {"cuGetProcAddress"})) continue;
         Word a[16];
-        for (Word& w : a) w = takes_a_list(e.symbol) ? 0 : reinterpret_cast<Word>(block);
-        if (e.symbol == "cuLaunchCooperativeKernelMultiDevice") a[1] = 1;
+        fill_words(a, e.symbol);
         fake_calls[l.index] = {};
         CAPTURE(e.symbol);
         CHECK(call(l.function, a) != CUDA_SUCCESS);

@@ -10,7 +10,7 @@
 
 typedef struct {
     const char* symbol;
-    intptr_t arguments[6];
+    intptr_t arguments[16];  // the words that arrived, whatever their meaning
     unsigned long calls;
 } FakeCall;
 
@@ -23,10 +23,12 @@ enum {
 EXPORT FakeCall fake_calls[symbol_count];  // in the order of the table
 EXPORT int fake_answer;                    // what the functions answer
 
-static int note(int index, const char* symbol, intptr_t a, intptr_t b, intptr_t c, intptr_t d, intptr_t e, intptr_t f) {
+#define WORDS                                                                                                     \
+    intptr_t a, intptr_t b, intptr_t c, intptr_t d, intptr_t e, intptr_t f, intptr_t g, intptr_t h, intptr_t i,   \
+        intptr_t j, intptr_t k, intptr_t l, intptr_t m, intptr_t n, intptr_t o, intptr_t p
+static int note(int index, const char* symbol, const intptr_t arguments[16]) {
     FakeCall* call = &fake_calls[index];
-    intptr_t arguments[6] = {a, b, c, d, e, f};
-    memcpy(call->arguments, arguments, sizeof arguments);
+    memcpy(call->arguments, arguments, sizeof call->arguments);
     call->symbol = symbol;
     ++call->calls;
     return fake_answer;
@@ -39,8 +41,9 @@ static int note(int index, const char* symbol, intptr_t a, intptr_t b, intptr_t 
 #define cuGetExportTable generic_cuGetExportTable
 #define cuKernelGetParamInfo generic_cuKernelGetParamInfo
 #define ENTRY(symbol, base, version, flavour, kind, need)                                                     \
-    EXPORT int symbol(intptr_t a, intptr_t b, intptr_t c, intptr_t d, intptr_t e, intptr_t f) {               \
-        return note(index_##symbol, #symbol, a, b, c, d, e, f);                                                               \
+    EXPORT int symbol(WORDS) {                                                                                \
+        const intptr_t arguments[16] = {a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p};                      \
+        return note(index_##symbol, #symbol, arguments);                                                      \
     }
 #include "interpose/entry_points.def"
 #undef ENTRY
@@ -52,7 +55,7 @@ static int note(int index, const char* symbol, intptr_t a, intptr_t b, intptr_t 
 
 enum { legacy, per_thread };
 EXPORT int cuGetExportTable(intptr_t table, intptr_t id) {
-    note(index_cuGetExportTable, "cuGetExportTable", table, id, 0, 0, 0, 0);
+    (void)table, (void)id;
     return 801;  // there are no private tables
 }
 EXPORT int cuGetProcAddress(const char*, void**, int, uint64_t);
@@ -74,11 +77,11 @@ static int param_info(size_t index, size_t* offset, size_t* size) {
     return 1;
 }
 EXPORT int cuFuncGetParamInfo(intptr_t f, size_t index, size_t* offset, size_t* size) {
-    note(index_cuFuncGetParamInfo, "cuFuncGetParamInfo", f, (intptr_t)index, 0, 0, 0, 0);
+    (void)f;
     return param_info(index, offset, size);
 }
 EXPORT int cuKernelGetParamInfo(intptr_t f, size_t index, size_t* offset, size_t* size) {
-    note(index_cuKernelGetParamInfo, "cuKernelGetParamInfo", f, (intptr_t)index, 0, 0, 0, 0);
+    (void)f;
     return param_info(index, offset, size);
 }
 

@@ -62,6 +62,29 @@ struct Installed {
 
 }  // namespace
 
+TEST_CASE("base name, version and flavour say which symbol, also where several share a pointer", "[table]") {
+    resolve_driver();
+    static int shared;
+    for (std::size_t i = 0; i < symbol_count; ++i) {
+        const EntryPoint& e = entry_points[i];
+        CAPTURE(e.symbol);
+        CHECK(find_symbol(e.symbol) == static_cast<Symbol>(i));
+        CHECK(find_version(e.base, e.version, e.flavour) == static_cast<Symbol>(i));
+        CHECK(find_version(e.base, 1000, e.flavour) == Symbol::none);
+        // A driver in which every form of a name is one stub.
+        std::vector<void*> before;
+        for (std::size_t k = 0; k < symbol_count; ++k)
+            if (!std::strcmp(entry_points[k].base, e.base)) before.push_back(slots[k].exchange(&shared));
+        CHECK(find_pointer(e.base, &shared, e.version, e.flavour) == static_cast<Symbol>(i));
+        CHECK(find_pointer(e.base, &before, e.version, e.flavour) == Symbol::none);
+        std::size_t n = 0;
+        for (std::size_t k = 0; k < symbol_count; ++k)
+            if (!std::strcmp(entry_points[k].base, e.base)) slots[k].store(before[n++]);
+    }
+    CHECK(find_symbol("cuNothing") == Symbol::none);
+    CHECK(find_version("cuMem", 13000, Flavour::legacy) == Symbol::none);
+}
+
 TEST_CASE("a layout is asked for once, by what the handle was born as", "[layouts]") {
     play_driver();
     const KernelLayout* l = layout_of(function(0x100));
