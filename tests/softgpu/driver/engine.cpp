@@ -30,6 +30,12 @@ struct Engine {
 };
 
 struct Scheduler {
+    Scheduler() {  // held for tens of nanoseconds by many: worth a short spin
+        pthread_mutexattr_t attributes;
+        ::pthread_mutexattr_init(&attributes);
+        ::pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
+        ::pthread_mutex_init(mutex.native_handle(), &attributes);
+    }
     std::mutex mutex;
     std::uint64_t sequence = 0;
     Engine* engines[8][5] = {};
@@ -62,7 +68,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     }
 }
 
-// Before each op: a program, a test framework or Python's faulthandler may have put its own handler over ours.
+// Now and then: a program, a test framework or Python's faulthandler may have put its own handler over ours.
 void keep_handler() {
     struct sigaction now;
     for (int signal : {SIGSEGV, SIGBUS}) {
@@ -149,7 +155,6 @@ void sleep_until(std::int64_t ns) {
 CUresult run_guarded(Op& op, bool (*body)(Work&, CUresult&), bool& finished) {
     sigjmp_buf target;
     volatile CUresult result = CUDA_SUCCESS;
-    keep_handler();
     if (sigsetjmp(target, 0) == 0) {
         fault_target = &target;
         CUresult r = CUDA_SUCCESS;
@@ -187,6 +192,7 @@ void run_poller(Engine& e) {
         }
         std::vector<OpRef> all = e.ready;
         lock.unlock();
+        keep_handler();
         std::vector<OpRef> ended;
         for (auto& op : all) {
             bool finished = true;
@@ -215,15 +221,32 @@ void run_engine(Engine& e) {
     if (e.kind == EngineKind::poll) return run_poller(e);
     auto& s = scheduler();
     const double bandwidth = e.kind == EngineKind::to_device ? options().host_to_device : e.kind == EngineKind::to_host ? options().device_to_host : 0;
+    OpRef last;                         // what ended before; it and its work die outside the lock
+    std::shared_ptr<Work> last_work;
+    int until_check = 0;
     std::unique_lock lock(s.mutex);
     for (;;) {
         if (e.ready.empty()) {
+            if (last) {
+                lock.unlock();
+                last_work.reset();
+                last.reset();
+                lock.lock();
+                continue;
+            }
             e.asleep = true;
             e.wake.wait(lock, [&] { return !e.asleep; });
+            until_check = 0;
             continue;
         }
         OpRef op = take_locked(e);
         lock.unlock();
+        last_work.reset();
+        last.reset();
+        if (--until_check < 0) {
+            keep_handler();
+            until_check = 64;
+        }
         const std::int64_t begin = now_ns();
         if (options().shuffle && (op->order & 7) == 7) sleep_until(begin + static_cast<std::int64_t>(op->order >> 8 & 0x1ffff));  // up to 131 us
         if (!op->context->sticky || op->work->always()) {
@@ -236,14 +259,10 @@ void run_engine(Engine& e) {
                 if (e.link_free > now_ns() + 20000) sleep_until(e.link_free);
             }
         }
-        auto work = op->work;  // dies outside the lock
         lock.lock();
         complete_locked(op);
-        op->work.reset();
-        lock.unlock();
-        op.reset();
-        work.reset();
-        lock.lock();
+        last_work = std::move(op->work);
+        last = std::move(op);
     }
 }
 
