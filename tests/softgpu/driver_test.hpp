@@ -17,9 +17,10 @@
 namespace softgpu_test {
 
 inline const bool options_set = [] {
-    ::setenv("SOFTGPU_MEMORY", "64MiB", 1);
-    ::setenv("SOFTGPU_DEVICES", "2", 1);
-    ::setenv("SOFTGPU_GRANULARITY", "64KiB", 1);
+    const int mine = std::getenv("SOFTGPU_TEST_BODY") == nullptr;  // children are given theirs
+    ::setenv("SOFTGPU_MEMORY", "64MiB", mine);
+    ::setenv("SOFTGPU_DEVICES", "2", mine);
+    ::setenv("SOFTGPU_GRANULARITY", "64KiB", mine);
     return true;
 }();
 
