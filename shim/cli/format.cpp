@@ -26,7 +26,7 @@ std::string human_rate(double bytes_per_second) { return fmt::format("{:.2f} GB/
 
 std::string human_count(std::int64_t count) {
     std::string digits = fmt::format("{}", count);
-    for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (count < 0 ? 1 : 0); at -= 3) digits.insert(static_cast<std::size_t>(at), ",");
+    for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (count < 0 ? 1 : 0); at -= 3) digits.insert(static_cast<std::size_t>(at), 1, ',');
     return digits;
 }
 

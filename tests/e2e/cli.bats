@@ -1,0 +1,237 @@
+# The command-line tool as a user meets it: exit codes, one-line complaints, what run hands over, reports.
+bats_require_minimum_version 1.5.0
+
+setup() {
+    tool=$UDNNMEM_TEST_BUILD/udnnmem
+    library=$UDNNMEM_TEST_BUILD/libudnnmem.so
+    root=$BATS_TEST_DIRNAME/../..
+    cd "$BATS_TEST_TMPDIR"
+    cat > run.jsonl <<'END'
+{"kind":"header","schema":1,"name":"train","origin":"udnnmem 0.1.0","host":"node7","pid":4711,"started_unix_ns":5}
+{"kind":"config","device":0,"device_name":"H, \"100\"","memory_bytes":1073741824,"budget_bytes":367001600,"host_budget_bytes":2147483648,"granule_bytes":2097152,"policy":"demand","verify":0.01}
+{"kind":"event","event":"evict","device":0,"buffer":3,"bytes":1048576,"start_ns":10,"end_ns":20}
+{"kind":"event","event":"fetch","device":0,"buffer":3,"bytes":1048576,"start_ns":30,"end_ns":45}
+{"kind":"event","event":"stall","device":0,"buffer":3,"bytes":1048576,"start_ns":30,"end_ns":45}
+{"kind":"summary","ops":48200,"peak_live_bytes":1048576000,"peak_resident_bytes":367001600,"bytes_in":1048576,"stalls":1,"stall_ns":15,"wall_ns":12300000000,"last":false}
+{"kind":"summary","ops":48201,"peak_live_bytes":1048576000,"peak_resident_bytes":367001600,"bytes_in":1048576,"stalls":1,"stall_ns":15,"wall_ns":12300000000,"last":true}
+END
+}
+
+# The last command ended with 2 and one line on stderr that holds $1.
+complained() {
+    [ "$status" -eq 2 ]
+    [ "${#lines[@]}" -eq 1 ]
+    [[ "$output" == "udnnmem: "*"$1"* ]]
+}
+
+json() { python3 -c 'import json, sys; r = json.loads(sys.stdin.readline()); print(eval(sys.argv[1]))' "$1"; }
+
+@test "--version and --help end with 0" {
+    run "$tool" --version
+    [ "$status" -eq 0 ]
+    [ "$output" = "udnnmem 0.1.0" ]
+    run "$tool" --help
+    [ "$status" -eq 0 ]
+    for command in run report doctor; do [[ "$output" == *"$command"* ]]; done
+    [[ "$output" != *options-table* ]]
+    run "$tool" run --help
+    [ "$status" -eq 0 ]
+    [[ "$output" == *--host-budget*UDNNMEM_HOST_BUDGET* ]]
+}
+
+@test "bad usage is one line and 2" {
+    run "$tool"; complained "required"
+    run "$tool" trian; complained "unknown command trian"
+    run "$tool" run; complained "no command given"
+    run "$tool" run --; complained "no command given"
+    run "$tool" run --bugdet 3 true; complained "--bugdet"
+    run "$tool" run --budget; complained "--budget"
+    run "$tool" report; complained "TRACE"
+    run "$tool" report run.jsonl --format html; complained "html"
+    run "$tool" doctor now; complained "now"
+}
+
+@test "a wrong option is named, by flag or by variable, with what was expected" {
+    run "$tool" run --budget 12Gig true
+    complained "--budget 12Gig: expected a size such as 12GiB"
+    UDNNMEM_VERIFY=2 run "$tool" run true
+    complained "UDNNMEM_VERIFY=2: expected a share from 0 to 1"
+    run "$tool" run --trace %z.zst true
+    complained '"%z"'
+}
+
+@test "run hands over the options, the library, the words and the exit code" {
+    run "$tool" run --budget 50% --host-budget=1GiB --lazy-free --quiet -- sh -c 'env | grep -E "^(UDNNMEM_[^T]|LD_PRELOAD)" | sort; exit 7'
+    [ "$status" -eq 7 ]
+    [ "$output" = "LD_PRELOAD=$library
+UDNNMEM_BUDGET=50%
+UDNNMEM_HOST_BUDGET=1GiB
+UDNNMEM_LAZY_FREE=1
+UDNNMEM_QUIET=1" ]
+    run "$tool" run echo -- --budget a "b  c" --quiet
+    [ "$output" = "-- --budget a b  c --quiet" ]
+    run "$tool" run -- echo -n x
+    [ "$output" = "x" ]
+    run "$tool" run sh -c 'kill -TERM $$'
+    [ "$status" -eq 143 ]
+    run bash -c 'echo in | "$1" run cat' _ "$tool"
+    [ "$output" = in ]
+}
+
+@test "run keeps an LD_PRELOAD, and names the library once" {
+    libc=$(ldd /bin/sh | sed -n 's/.*=> \(.*libc.so.6\) .*/\1/p')
+    LD_PRELOAD=$libc run "$tool" run sh -c 'echo $LD_PRELOAD'
+    [ "$output" = "$library:$libc" ]
+    LD_PRELOAD=$library run "$tool" run sh -c 'echo $LD_PRELOAD'
+    [ "$output" = "$library" ]
+}
+
+@test "run ends as a shell does when there is no such program" {
+    run -127 "$tool" run no-such-program-here
+    [ "$status" -eq 127 ]
+    [ "$output" = "udnnmem: no-such-program-here: command not found" ]
+    run -127 "$tool" run ./none
+    [ "$status" -eq 127 ]
+    run -126 "$tool" run /
+    [ "$status" -eq 126 ]
+}
+
+@test "run without its library says where it looked" {
+    mkdir -p away/bin
+    cp "$tool" away/bin
+    run away/bin/udnnmem run true
+    complained "away/bin/libudnnmem.so nor at"
+    mkdir away/lib
+    cp "$library" away/lib
+    run away/bin/udnnmem run true
+    [ "$status" -eq 0 ]
+}
+
+@test "report as text" {
+    run "$tool" report run.jsonl
+    [ "$status" -eq 0 ]
+    [ "${lines[0]}" = "train (pid 4711 on node7), udnnmem 0.1.0" ]
+    [[ "$output" == *"budget 350.0 MiB"* ]]
+    [[ "$output" == *"12.30 s, 48,201 ops"* ]]
+    [[ "$output" == *"350.0 MiB (35.0 % of it)"* ]]
+    [[ "$output" != *"killed"* ]]
+    head -n 6 run.jsonl > cut.jsonl
+    run "$tool" report cut.jsonl
+    [[ "$output" == *"48,200 ops"* ]]
+    [[ "$output" == *"killed, or still runs"* ]]
+}
+
+@test "report as JSON has every promised field, one object a trace" {
+    "$tool" report --format json run.jsonl run.jsonl > out
+    [ "$(wc -l < out)" -eq 2 ]
+    for field in program device budget_bytes iterations ops ideal_ns iteration_ns peak_live_bytes peak_resident_bytes peak_host_bytes bytes_in bytes_out \
+        clean_evictions drops replays replay_ns stall_ns served_from_host mispredictions verified_moves eta_ideal eta_bound link models buffers events; do
+        [ "$(json "'$field' in r" < out)" = True ] || { echo "$field is missing"; return 1; }
+    done
+    [ "$(json 'r["ops"], r["budget_bytes"], r["device"], r["ended"], r["stall_ns"]' < out)" = "(48201, 367001600, 'H, \"100\"', True, 15)" ]
+    [ "$(json 'r["buffers"][0]["id"], r["buffers"][0]["bytes_out"], r["events"]["fetch"]' < out)" = "(3, 1048576, 1)" ]
+}
+
+@test "report as CSV" {
+    "$tool" report --format csv run.jsonl run.jsonl > out
+    run python3 -c 'import csv; rows = list(csv.DictReader(open("out"))); print(len(rows), rows[1]["ops"], rows[0]["device"], rows[0]["eta_ideal"] == "")'
+    [ "$output" = '2 48201 H, "100" True' ]
+}
+
+@test "report reads compressed traces and traces of an iteration" {
+    zstd -q run.jsonl
+    "$tool" report run.jsonl.zst > a
+    "$tool" report run.jsonl > b
+    cmp a b
+    run "$tool" report "$root"/tests/traces/bert-base-b256.jsonl.zst
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"one iteration"* ]]
+    "$tool" report --format json "$root"/tests/traces/bert-base-b256.jsonl.zst > out
+    [ "$(json 'r["ops"] > 0 and r["peak_live_bytes"] > 0 and r["ideal_ns"] > 0' < out)" = True ]
+}
+
+@test "report writes a file, and overwrites only when told" {
+    "$tool" report run.jsonl -o out
+    "$tool" report run.jsonl | cmp - out
+    echo mine > out
+    run "$tool" report run.jsonl -o out
+    complained "-f overwrites it"
+    [ "$(cat out)" = mine ]
+    "$tool" report run.jsonl -o out -f
+    "$tool" report run.jsonl | cmp - out
+    run "$tool" report run.jsonl -o none/out
+    complained "No such file or directory"
+    run bash -c '"$1" report run.jsonl > /dev/full' _ "$tool"
+    complained "No space left on device"
+}
+
+@test "a bad trace is one line: file, line, field, rule" {
+    run "$tool" report none.jsonl; complained "none.jsonl: No such file or directory"
+    : > empty.jsonl
+    run "$tool" report empty.jsonl; complained "empty.jsonl: line 1: header: is missing"
+    sed 's/"ops":48201/"ops":-1/' run.jsonl > bad.jsonl
+    run "$tool" report bad.jsonl; complained "bad.jsonl: line 7: summary.ops: must be between 0"
+    printf '\x28\xb5\x2f\xfdrubbish' > bad.zst
+    run "$tool" report bad.zst; complained "bad.zst: "
+    run "$tool" report run.jsonl bad.jsonl; complained "bad.jsonl"
+}
+
+@test "doctor without a driver: one line a check, the fix, and 1" {
+    LD_LIBRARY_PATH=/nonexistent run "$tool" doctor
+    if [ -e /proc/driver/nvidia/version ]; then skip "there is a driver"; fi
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"fail  libcuda.so.1 not found: needs NVIDIA's driver for CUDA 12.4 or later: install it"* ]]
+    for line in "${lines[@]::${#lines[@]}-1}"; do [[ "$line" =~ ^(ok\ \ |warn|fail)\ \ .+ ]]; done
+    [[ "${lines[-1]}" =~ ^[0-9]+\ ok,\ [0-9]+\ warn,\ 1\ fail$ ]]
+    [[ "$output" == *"ok    library: $library preloads"* ]]
+}
+
+@test "doctor shows each option's value and where it is from" {
+    UDNNMEM_BUDGET=1GiB UDNNMEM_VERIFY=3 UDNNMEM_BUGDET=1 run "$tool" doctor
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"ok    option: UDNNMEM_BUDGET = 1GiB (environment)"* ]]
+    [[ "$output" == *"ok    option: UDNNMEM_HOST_BUDGET = 80% (default)"* ]]
+    [[ "$output" == *"fail  option: UDNNMEM_VERIFY=3: expected a share"* ]]
+    [[ "$output" == *"warn  option: UDNNMEM_BUGDET is no option of this version and was ignored; did you mean UDNNMEM_BUDGET?"* ]]
+    UDNNMEM_TRACE=/nonexistent/t UDNNMEM_DISABLE=1 run "$tool" doctor
+    [[ "$output" == *"warn  trace: /nonexistent cannot be written in: No such file or directory"* ]]
+    [[ "$output" == *"warn  option: UDNNMEM_DISABLE is set"* ]]
+}
+
+@test "doctor tries the software GPU's memory for real" {
+    [ -e "$UDNNMEM_TEST_BUILD/softgpu/libcuda.so.1" ] || skip "no software GPU in this build"
+    LD_LIBRARY_PATH=$UDNNMEM_TEST_BUILD/softgpu run "$tool" doctor
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"ok    driver: CUDA 13.0 (needs 12.4) at "*softgpu/libcuda.so.1* ]]
+    [[ "$output" == *"ok    virtual memory: mapped, written, remapped, read back"* ]]
+    [[ "$output" == *"ok    host frames: memory of NUMA node 0"* ]]
+}
+
+@test "doctor tells an old driver, and one that crashes" {
+    build_driver() { printf '%s\n' "$1" | cc -shared -fPIC -x c - -o libcuda.so.1; }
+    build_driver 'int cuInit(unsigned f) { return 0; } int cuDriverGetVersion(int *v) { *v = 11080; return 0; }'
+    LD_LIBRARY_PATH=$PWD run "$tool" doctor
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"fail  driver: needs CUDA 12.4 or later, $PWD/libcuda.so.1 is 11.8: update the driver"* ]]
+    build_driver 'int cuDriverGetVersion(int *v) { *(volatile int *)0 = 1; return 0; }'
+    LD_LIBRARY_PATH=$PWD run "$tool" doctor
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"fail  "*"the driver crashed (Segmentation fault): update it"* ]]
+    build_driver 'int nothing;'
+    LD_LIBRARY_PATH=$PWD run "$tool" doctor
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"fail  driver: the driver has no cuDriverGetVersion"* ]]
+}
+
+@test "the README's table of options is the one that the tool prints" {
+    "$tool" options-table > table
+    sed -n '/^| variable | flag/,/^$/p' "$root/README.md" | sed '/^$/d' > readme
+    diff readme table
+}
+
+@test "make install puts the tool where it finds the library" {
+    make -s -o all -C "$root" install B="$UDNNMEM_TEST_BUILD" PREFIX=/opt/u DESTDIR="$PWD/root" 2>&1
+    run root/opt/u/bin/udnnmem run sh -c 'echo $LD_PRELOAD'
+    [ "$status" -eq 0 ]
+    [ "$output" = "$PWD/root/opt/u/lib/libudnnmem.so" ]
+}
