@@ -1,0 +1,1 @@
+TEST_SUITES += tests/bench/test_run.py
