@@ -75,10 +75,10 @@ def main():
             by_name = [d for d in doors if d[0] == "dlsym" and d[1].startswith("cu")]
             suite.check([d[1] for d in by_name] == ["cuGetProcAddress_v2"] and by_name[0][4] == "hook",
                         f"{name}: one dlsym, of cuGetProcAddress_v2, answered with the hook", f"    {by_name}")
-            asked = sorted((d[1], int(d[2]), int(d[3])) for d in doors if d[0] == "cuGetProcAddress")
+            asked = sorted((d[1], int(d[2] or 0), int(d[3] or 0)) for d in doors if d[0] == "cuGetProcAddress")
             suite.check(asked == expected, f"{name}: the {len(expected)} look-ups of libcudart 13.0",
                         f"    {len(asked)} seen; missing {sorted(set(expected) - set(asked))[:5]}, unexpected {sorted(set(asked) - set(expected))[:5]}")
-            answers = {(d[1], int(d[2]), int(d[3])): d[4] == "hook" for d in doors if d[0] == "cuGetProcAddress"}
+            answers = {(d[1], int(d[2] or 0), int(d[3] or 0)): d[4] == "hook" for d in doors if d[0] == "cuGetProcAddress"}
             wrong = sorted(a for a in answers if answers[a] != hooked(*a))
             suite.check(answers and not wrong, f"{name}: what the table gives a hook comes back as one, and nothing else does", f"    {wrong[:8]}")
             missed = sorted(n for n in MUST_HOOK if not any(h for a, h in answers.items() if a[0] == n))
