@@ -76,3 +76,11 @@ $(B)/tests/unit-graphs $(B)/tests/unit-launches: $(FAKE_DRIVER)
 $(call program,bench/door_bench,tests/bench/door_bench.cpp,interpose,$$(LINK_SCRIPTED))
 $(B)/bench/door_bench: $(FAKE_DRIVER)
 BENCHES += $(B)/bench/door_bench
+
+# Graphs on the software GPU.
+ifneq ($(wildcard tests/softgpu/driver/module.mk),)
+$(call program,tests/interpose/graph_program,tests/interpose/graph_program.cpp tests/workloads/small/ptx.cpp,,-L$$(B)/softgpu -lcuda)
+$(B)/tests/interpose/graph_program: | $(B)/softgpu/libcuda.so
+TEST_SUITES += tests/interpose/graphs_suite.py
+TEST_NEEDS += $(B)/tests/interpose/graph_program
+endif

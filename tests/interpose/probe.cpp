@@ -1,5 +1,6 @@
 // A preload that is nothing but the doors and a table of handlers that count what they are told: what the tests of
-// the doors run under. It never changes a call.
+// the doors run under. It changes no call but
+// one: told to (PROBE=issue), it issues graphs node by node.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +12,8 @@ using namespace udnnmem::interpose;
 namespace {
 
 constinit Probe probe;
+bool issue_graphs = false;  // node by node, instead of the graph as one
+unsigned graphs_issued = 0;
 
 template <class... A>
 void told(const char* handler) noexcept {
@@ -50,7 +53,14 @@ const Handlers table = [] {
         probe.stream = s;
         probe.graph_nodes = g.nodes().size();
         probe.graph_issuable = g.issuable();
-        if (probe.look_at_graph) probe.look_at_graph(g, s);
+        if (issue_graphs && g.issuable()) {
+            told("launch_graph");
+            ++graphs_issued;
+            for (std::size_t i = 0; i < g.nodes().size(); ++i)
+                if (const GraphNode& node = g.nodes()[i]; node.enabled)
+                    if (const CUresult result = g.issue(i, s); result != CUDA_SUCCESS) return result;
+            return CUDA_SUCCESS;
+        }
         return real_of("launch_graph", real);
     };
     h.synchronised = [](SyncScope, CUstream s, CUevent) noexcept { probe.stream = s, told("synchronised"); };
@@ -96,9 +106,14 @@ __attribute__((constructor)) void start() {
         if (std::strstr(mode, "trace")) trace_lookups(print);
         if (std::strstr(mode, "closed")) close_doors();
         if (std::strstr(mode, "hidden")) hide_exports();
+        issue_graphs = std::strstr(mode, "issue") != nullptr;
         if (std::strstr(mode, "off")) return;
     }
     install(&table);
+}
+
+__attribute__((destructor)) void finish() {
+    if (issue_graphs) std::fprintf(stderr, "%u graphs issued\n", graphs_issued);
 }
 
 }  // namespace

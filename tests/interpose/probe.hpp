@@ -18,6 +18,5 @@ struct Probe {
     udnnmem::interpose::Allocation allocation;
     std::size_t graph_nodes = 0;
     bool graph_issuable = false;
-    void (*look_at_graph)(const udnnmem::interpose::GraphExec&, CUstream) = nullptr;
     int unknown_version = 0;
 };
