@@ -18,6 +18,7 @@ public:
 
     struct Found {
         Draft draft;
+        std::vector<std::int64_t> start;   // the times that its fetches were placed by
         std::int64_t time = INT64_MAX;   // ns; INT64_MAX: none that can be carried out
     };
     using Clock = std::chrono::steady_clock;
@@ -31,9 +32,9 @@ public:
     std::int64_t evaluations = 0;
 
 private:
-    std::int64_t attempt(const Prices& prices, double lead, EngineTimeline* timeline = nullptr);
+    std::int64_t attempt(const Prices& prices, EngineTimeline& timeline);
+    void expect(const EngineTimeline& timeline);
     void learn(Prices& prices, const EngineTimeline& timeline, double rate) const;
-    std::int64_t judge(Draft& draft, std::int64_t give_up);
     bool offer(const Draft& draft, std::int64_t time);
     Draft blank() const;
     void stir(Draft& draft, const EngineTimeline& timeline);
@@ -48,7 +49,6 @@ private:
     Selector selector_;
     Found best_;
     Prices best_prices_;
-    std::vector<std::int64_t> best_start_;
     std::array<double, Prices::stretches> slack_{};  // of the last attempt: least memory to spare, as part of it
 };
 
