@@ -372,8 +372,8 @@ Verdict Engine::run(const CompiledPlan& plan, int iterations, std::int64_t give_
             timeline->starved.assign(trace_.ops, 0);
             timeline->crowded.assign(trace_.ops, 0);
         }
-        // The first iteration has no clean copies of an earlier one yet: it may take longer than those that count.
-        const std::int64_t allowed = iteration == 0 && give_up_after < INT64_MAX / 2 ? give_up_after / 2 * 3 : give_up_after;
+        // The first iteration has no clean copies of an earlier one yet: it may take far longer than those that count.
+        const std::int64_t allowed = iteration == 0 ? INT64_MAX : give_up_after;
         const std::int64_t deadline = allowed < INT64_MAX - begin ? begin + allowed : INT64_MAX;
         if (!act(plan, -1)) return verdict_;
         for (std::int64_t i = 0; i < n; ++i) {

@@ -40,8 +40,8 @@ class Engine {
 public:
     Engine(const CompiledTrace& trace, const Machine& machine);
 
-    // At most `iterations` iterations, fewer once they repeat; stops (too_slow) as soon as one has lasted
-    // longer than `give_up_after` ns. With the 8 of the machine model the time is the published one.
+    // At most `iterations` iterations, fewer once they repeat; stops (too_slow) as soon as one but the
+    // first has lasted longer than `give_up_after` ns. With the 8 of the machine model the time is the published one.
     Verdict run(const CompiledPlan& plan, int iterations = 8, std::int64_t give_up_after = INT64_MAX, EngineTimeline* timeline = nullptr);
 
     const Machine& machine() const { return machine_; }
