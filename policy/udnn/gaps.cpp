@@ -103,11 +103,9 @@ Gaps::Gaps(const CompiledTrace& t, bool recompute) : trace(t) {
             }
             for (std::int32_t i : scope.inputs) {
                 // The gap of i that holds op gap.to.
-                for (std::int32_t h = begin[i]; h < begin[i + 1]; ++h)
-                    if (!all[h].wraps && all[h].from < gap.to && all[h].to >= gap.to) {
-                        inputs.push(h);
-                        break;
-                    }
+                const auto row = t.uses[i];
+                const auto next = std::lower_bound(row.begin(), row.end(), gap.to, [](const Use& u, std::int32_t k) { return u.op < k; });
+                if (next != row.begin() && next != row.end()) inputs.push(begin[i] + static_cast<std::int32_t>(next - row.begin()) - 1);
             }
         }
         inputs.end_row();

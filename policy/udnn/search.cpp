@@ -112,7 +112,7 @@ void Search::first() {
     attempt(Prices{}, timeline);
 }
 
-void Search::sweep(Clock::time_point until) {
+void Search::sweep(const Stopwatch& watch, double part, std::int64_t bound) {
     const double peak = static_cast<double>(trace_.peak_live);
     EngineTimeline timeline;
     Prices before;
@@ -123,7 +123,7 @@ void Search::sweep(Clock::time_point until) {
         prices.in_at.fill(0.5);
         prices.out_at.fill(0.5);
         for (int step = 0; step < 24; ++step) {
-            if (Clock::now() > until) return;
+            if (watch.used() > part || best_.time <= bound) return;
             if (attempt(prices, timeline) == INT64_MAX) {
                 if (step == 0) break;
                 for (int i = 0; i < Prices::stretches; ++i) {
@@ -226,7 +226,7 @@ void Search::stir(Draft& draft, const EngineTimeline& timeline) {
     }
 }
 
-void Search::improve(Clock::time_point until, std::int64_t bound, const std::function<void()>& tick) {
+void Search::improve(const Stopwatch& watch, double part, std::int64_t bound, const std::function<void()>& tick) {
     if (best_.time == INT64_MAX) return;
     auto& random = selector_.random;
     drafter_.start = best_.start;
@@ -239,7 +239,7 @@ void Search::improve(Clock::time_point until, std::int64_t bound, const std::fun
     std::vector<std::int64_t> history(40, current.time);
     std::size_t step = 0;
     long unfit = 0, slow = 0;
-    for (; Clock::now() < until && best_.time > bound; ++step) {
+    for (; watch.used() < part && best_.time > bound; ++step) {
         if (step % 64 == 0 && tick) tick();
         Draft draft = current.draft;
         selector_.release();

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <functional>
 
 #include "policy/planner.hpp"
 #include "policy/udnn/draft.hpp"
 #include "policy/udnn/select.hpp"
+#include "policy/udnn/stopwatch.hpp"
 
 namespace udnnmem::policy::udnn {
 
@@ -21,11 +21,11 @@ public:
         std::vector<std::int64_t> start;   // the times that its fetches were placed by
         std::int64_t time = INT64_MAX;   // ns; INT64_MAX: none that can be carried out
     };
-    using Clock = std::chrono::steady_clock;
 
     void first();                                   // the quick one
-    void sweep(Clock::time_point until);            // over prices
-    void improve(Clock::time_point until, std::int64_t bound, const std::function<void()>& tick);
+    // Both go on until so much of the watch's time is used, or a plan takes no longer than `bound`.
+    void sweep(const Stopwatch& watch, double part, std::int64_t bound);
+    void improve(const Stopwatch& watch, double part, std::int64_t bound, const std::function<void()>& tick);
     const Found& best() const { return best_; }
     CompiledPlan best_plan();
 

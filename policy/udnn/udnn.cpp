@@ -15,12 +15,12 @@ struct Judged {
 
 // The others' plans, as far as there is time; each is kept only if it is better than what there is.
 void try_others(const profiler::Trace& trace, const CompiledTrace& compiled, const Machine& machine, const PlannerOptions& options, Engine& engine,
-                udnn::Search::Clock::time_point until, Judged& best) {
+                const udnn::Stopwatch& watch, Judged& best) {
     ReplayCompiler replays(compiled);
     CompiledPlan flat;
     std::string error;
     for (const Planner& planner : planners()) {
-        if (best.time < INT64_MAX && udnn::Search::Clock::now() > until) return;
+        if (best.time < INT64_MAX && watch.used() > 0.25) return;
         if (planner.make_plan == plan_udnn || (planner.needs_recompute && !options.recompute)) continue;
         if (!compile_plan(compiled, planner.make_plan(trace, machine, options), replays, flat, error)) continue;
         const Verdict verdict = engine.run(flat);
@@ -33,21 +33,19 @@ void try_others(const profiler::Trace& trace, const CompiledTrace& compiled, con
 }  // namespace
 
 Plan plan_udnn(const profiler::Trace& trace, const Machine& machine, const PlannerOptions& options) {
-    using Clock = udnn::Search::Clock;
-    const auto begin = Clock::now();
-    const auto until = begin + std::chrono::nanoseconds(options.time_budget.value);
+    const udnn::Stopwatch watch(options.time_budget);
     const CompiledTrace compiled(trace);
     Engine engine(compiled, machine);
     udnn::Search search(compiled, machine, options.recompute);
     search.first();
     Judged best;
-    if (search.best().time > compiled.ideal) try_others(trace, compiled, machine, options, engine, begin + (until - begin) / 4, best);
+    if (search.best().time > compiled.ideal) try_others(trace, compiled, machine, options, engine, watch, best);
     if (options.time_budget.value > 0 && search.best().time > compiled.ideal) {
         const auto tick = [&] {
-            if (options.progress) options.progress(std::min(1.0, std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / static_cast<double>(options.time_budget.value)));
+            if (options.progress) options.progress(std::min(1.0, watch.used()));
         };
-        search.sweep(until);
-        search.improve(until, compiled.ideal, tick);
+        search.sweep(watch, 0.75, compiled.ideal);
+        search.improve(watch, 1, compiled.ideal, tick);
     }
     if (search.best().time < INT64_MAX) {
         CompiledPlan ours = search.best_plan();
