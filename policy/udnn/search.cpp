@@ -2,14 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-
-#ifdef UDNN_DEV
-#define UDNN_TRACE getenv("UDEBUG")
-#else
-#define UDNN_TRACE false
-#endif
 
 namespace udnnmem::policy::udnn {
 
@@ -60,7 +52,6 @@ std::int64_t Search::attempt(const Prices& prices, EngineTimeline& timeline) {
         drafter_.build(draft);
         ++evaluations;
         const Verdict v = engine_.run(drafter_.plan, 4, INT64_MAX, &timeline);
-        if (UDNN_TRACE) fprintf(stderr, "seg %.2f fits %d excess %ld time %.1f rec %.1f in %.1f %s\n", prices.segment*1e-9, fits, drafter_.excess, v.time*1e-6, drafter_.recompute*1e-6, drafter_.in_bytes*1e-9, Engine::explain(v).c_str());
         if (!v.valid()) return best;
         best = std::min(best, v.time);
         if (offer(draft, v.time)) best_prices_ = prices;
@@ -109,7 +100,13 @@ void Search::learn(Prices& prices, const EngineTimeline& timeline, double rate) 
 
 void Search::first() {
     EngineTimeline timeline;
-    attempt(Prices{}, timeline);
+    // Shorter replays need less memory; without any there is most room.
+    for (const double segment : {1.0, 0.1, 0.03, 0.0}) {
+        Prices prices;
+        prices.drops = recompute_ && segment > 0;
+        prices.segment = static_cast<std::int64_t>(segment * static_cast<double>(trace_.peak_live));
+        if (attempt(prices, timeline) < INT64_MAX || !recompute_) return;
+    }
 }
 
 void Search::sweep(const Stopwatch& watch, double part, std::int64_t bound) {
@@ -163,8 +160,9 @@ void Search::stir(Draft& draft, const EngineTimeline& timeline) {
     };
     const auto other = [&](std::size_t g) -> std::uint8_t {
         const auto roll = random() % 3;
-        const std::uint8_t mode = roll == 0 ? keep : roll == 1 ? swap : drop;
-        return mode == draft.mode[g] ? (mode == keep ? swap : keep) : mode;
+        const Mode mode = roll == 0 ? keep : roll == 1 ? swap : drop;
+        if (mode != draft.mode[g]) return mode;
+        return mode == keep ? swap : keep;
     };
     switch (random() % 12) {
         case 0: case 1: case 2:
@@ -238,7 +236,6 @@ void Search::improve(const Stopwatch& watch, double part, std::int64_t bound, co
     // Late acceptance: a step is taken if it is no worse than where the search was so many steps ago.
     std::vector<std::int64_t> history(40, current.time);
     std::size_t step = 0;
-    long unfit = 0, slow = 0;
     for (; watch.used() < part && best_.time > bound; ++step) {
         if (step % 64 == 0 && tick) tick();
         Draft draft = current.draft;
@@ -248,10 +245,10 @@ void Search::improve(const Stopwatch& watch, double part, std::int64_t bound, co
         prices.noise = 0.4;
         prices.segment = INT64_MAX;
         if (random() % 2) prices.compute *= std::exp(std::normal_distribution<double>()(random));
-        if (!selector_.fit(draft, prices, 4)) { ++unfit; continue; }
+        if (!selector_.fit(draft, prices, 4)) continue;
         if (random() % 4) selector_.prune(draft, prices);
         drafter_.build(draft);
-        if (drafter_.excess) { ++unfit; continue; }
+        if (drafter_.excess) continue;
         auto& late = history[step % history.size()];
         const std::int64_t limit = std::max(late, current.time);
         ++evaluations;
@@ -259,7 +256,7 @@ void Search::improve(const Stopwatch& watch, double part, std::int64_t bound, co
         if (v.valid() && v.time <= limit) {
             current.draft = draft;
             current.time = v.time;
-            if (offer(draft, v.time) && UDNN_TRACE) fprintf(stderr, "  %ld evaluations: %.2f\n", evaluations, v.time * 1e-6);
+            offer(draft, v.time);
             engine_.run(drafter_.plan, 4, INT64_MAX, &timeline);
             // The same draft by its own times.
             former = drafter_.start;
@@ -268,15 +265,14 @@ void Search::improve(const Stopwatch& watch, double part, std::int64_t bound, co
             const Verdict again = engine_.run(drafter_.plan, 4, v.time + 1, &other);
             if (again.valid() && again.time <= v.time) {
                 current.time = again.time;
-                if (offer(draft, again.time) && UDNN_TRACE) fprintf(stderr, "  %ld evaluations: %.2f by its times\n", evaluations, again.time * 1e-6);
+                offer(draft, again.time);
                 std::swap(timeline, other);
             } else {
                 drafter_.start = former;
             }
-        } else ++slow;
+        }
         late = current.time;
     }
-    if (UDNN_TRACE) fprintf(stderr, "steps %zu unfit %ld slow %ld\n", step, unfit, slow);
 }
 
 CompiledPlan Search::best_plan() {
