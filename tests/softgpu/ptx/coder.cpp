@@ -254,6 +254,7 @@ std::string Coder::storage(const Op& op, std::uint32_t v) {
 }
 
 std::string Coder::address_of(const Op& op, const Operand& o) {
+    if (!o.items.empty()) op.refuse("an element chosen by a register has no address here");
     const Variable& variable = program_.variables[o.index];
     std::string base;
     const Space space = variable.space;
@@ -274,7 +275,13 @@ std::string Coder::pointer(const Op& op, const Operand& a, Space space, std::str
         const Space own = program_.variables[name.index].space;
         if (space != Space::generic && own != space && !(space == Space::global && own == Space::constant))
             op.refuse("the variable " + program_.variables[name.index].name + " is in another space");
-        return cat("(", type, "*)(", storage(op, name.index), " + ", offset < 0 ? "(s64)" : "", static_cast<std::uint64_t>(offset), "ull)");
+        std::string index;
+        if (!name.items.empty()) {  // name[%r]: items[0] is the register, its bits an element's size
+            const Operand& r = name.items[0];
+            const Type t = register_type(r.index) == Type::pred ? Type::u64 : unsigned_of(size_of(register_type(r.index)));
+            index = cat(" + (u64)", read(op, r, t), " * ", r.bits, "ull");
+        }
+        return cat("(", type, "*)(", storage(op, name.index), " + ", static_cast<std::uint64_t>(offset), "ull", index, ")");
     }
     if (a.kind != Operand::Kind::address) op.refuse("an address is expected");
     const Operand& base = a.items[0];

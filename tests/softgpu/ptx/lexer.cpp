@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "tests/softgpu/ptx/module.hpp"
 #include "tests/softgpu/ptx/types.hpp"
 
 namespace softgpu::ptx {
@@ -142,6 +143,23 @@ Token Lexer::number(std::size_t begin) {
     }
     token.text = text_.substr(begin, at_ - begin);
     return token;
+}
+
+bool looks_like_ptx(std::string_view data) {
+    std::size_t at = 0;
+    for (int lines = 0; at < data.size() && lines < 1000; ++lines) {
+        while (at < data.size() && (data[at] == ' ' || data[at] == '\t' || data[at] == '\r' || data[at] == '\n')) ++at;
+        if (data.substr(at, 2) == "//") {
+            at = data.find('\n', at);
+        } else if (data.substr(at, 2) == "/*") {
+            at = data.find("*/", at + 2);
+            if (at != std::string_view::npos) at += 2;
+        } else {
+            return data.substr(at, 8) == ".version";
+        }
+        if (at == std::string_view::npos) return false;
+    }
+    return false;
 }
 
 }  // namespace softgpu::ptx

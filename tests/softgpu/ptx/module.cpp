@@ -124,21 +124,4 @@ tl::expected<std::unique_ptr<Module>, Error> link(const std::vector<std::string_
 
 tl::expected<std::unique_ptr<Module>, Error> load(std::string_view text, const Options& options) { return link({text}, options); }
 
-bool looks_like_ptx(std::string_view data) {
-    std::size_t at = 0;
-    for (int lines = 0; at < data.size() && lines < 1000; ++lines) {
-        while (at < data.size() && (data[at] == ' ' || data[at] == '\t' || data[at] == '\r' || data[at] == '\n')) ++at;
-        if (data.substr(at, 2) == "//") {
-            at = data.find('\n', at);
-        } else if (data.substr(at, 2) == "/*") {
-            at = data.find("*/", at + 2);
-            if (at != std::string_view::npos) at += 2;
-        } else {
-            return data.substr(at, 8) == ".version";
-        }
-        if (at == std::string_view::npos) return false;
-    }
-    return false;
-}
-
 }  // namespace softgpu::ptx

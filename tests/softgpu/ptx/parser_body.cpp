@@ -284,8 +284,20 @@ Operand Parser::name_operand(const Instruction& in, const Token& word) {
         o.kind = found->kind == Name::Kind::reg        ? Operand::Kind::reg
                  : found->kind == Name::Kind::variable ? Operand::Kind::variable
                                                        : Operand::Kind::function;
-        if (o.kind == Operand::Kind::variable && accept('[')) {  // the address of an element
-            o.offset = static_cast<std::int64_t>(small_number(1u << 31, "index") * size_of(program_.variables[o.index].type));
+        if (o.kind == Operand::Kind::variable && accept('[')) {  // an element: by number, or by a register's value
+            const std::size_t element = size_of(program_.variables[o.index].type);
+            if (lexer_.peek().kind == Kind::word) {
+                const Token by = lexer_.next();
+                const Name* index = find(by.text);
+                if (!index || index->kind != Name::Kind::reg) refuse(by, "bad index");
+                Operand i;
+                i.kind = Operand::Kind::reg;
+                i.index = index->index;
+                i.bits = element;
+                o.items.push_back(i);
+            } else {
+                o.offset = static_cast<std::int64_t>(small_number(1u << 31, "index") * element);
+            }
             expect(']');
         }
         return o;

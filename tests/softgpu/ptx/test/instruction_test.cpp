@@ -156,6 +156,8 @@ TEST_CASE("memory, atomics and hints as code generators write them", "[ptx]") {
     CHECK(w32("mov.u64 %d9, cell; ld.global.nc.L1::evict_last.L2::128B.u32 %r9, [%d9];", {}) == 100);
     CHECK(w32("mov.u64 %d9, cell; ld.acquire.gpu.global.u32 %r9, [%d9]; st.release.sys.global.u32 [%d9], 7;", {}) == 100);
     CHECK(w32("mov.u64 %d9, cell; st.global.wt.v2.u32 [%d9], {%r1, %r2}; ld.relaxed.gpu.u32 %r9, [%d9+4];", {5, 6}) == 6);
+    CHECK(w64("ld.global.u64 %o, cell[%r1];", {2}) == 300);
+    CHECK(w64("st.global.u64 cell[%d1], %d2; ld.global.u64 %o, [cell+8];", {1, 9}) == 9);
     CHECK(w64("mov.u64 %d9, cell; atom.relaxed.gpu.global.add.u64 %o, [%d9], 5;", {}) == 100);
     CHECK(w64("mov.u64 %d9, cell; atom.exch.b64 %d8, [%d9], %d1; ld.u64 %o, [%d9];", {77}) == 77);
     CHECK(w32("mov.u64 %d9, cell; atom.acquire.sys.global.cas.b32 %r8, [%d9], 100, 9; ld.global.u32 %r9, [%d9];", {}) == 9);
