@@ -4,7 +4,8 @@
 Seven builds (every road into the driver) x 75, 50 and 35 % of the program's peak live bytes x seeds of the software
 GPU's schedule. Each run gets a device of that size and nothing else; what it prints must equal what the runtime build
 prints on a device with room to spare, without the library. The software GPU counts the bytes held and the faults.
-Three seeds and 40 layers in `make test`; 200 seeds, and 200 layers once for each build and share, with UDNNMEM_TEST_FULL=1.
+Three seeds and 40 layers in `make test`, and once each the other optimisers and 1,000 layers; 200 seeds, and 200 layers
+once for each build and share, with UDNNMEM_TEST_FULL=1.
 """
 import concurrent.futures, pathlib, re, sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -14,6 +15,8 @@ BUILDS = ["runtime", "static", "driver", "streams", "ptds", "async", "graph"]
 SHARES = [75, 50, 35]
 SAMPLE = ["--depth", "40", "--width", "32", "--batch", "512", "--iterations", "5", "--report-peak"]
 WHOLE = ["--depth", "200", "--width", "32", "--batch", "1024", "--iterations", "40", "--report-peak"]
+OTHERS = {"sgd": ["--optimiser", "sgd"] + SAMPLE, "momentum": ["--optimiser", "momentum"] + SAMPLE,
+          "1000 layers": ["--depth", "1000", "--width", "32", "--batch", "512", "--iterations", "2", "--report-peak"]}
 PEAK = re.compile(r"^peak live bytes (\d+)\n", re.M)
 
 
@@ -21,10 +24,10 @@ def run(build, arguments, preload, **options):
     return Run([WORKLOADS / f"digits-{build}"] + arguments, environment(preload=preload, **options), limit=1800 if FULL else 120)
 
 
-def compare(suite, arguments, seeds, label, expected):
+def compare(suite, arguments, seeds, label, expected, builds=BUILDS, shares=SHARES):
     """Every build, share and seed against the text `expected`."""
     peaks = {}
-    for build in BUILDS:
+    for build in builds:
         plain = run(build, arguments, False, SOFTGPU_MEMORY="4GiB")
         found = PEAK.search(plain.output)
         ok = suite.check(plain.status == 0 and PEAK.sub("", plain.output) == expected and plain.report and plain.report["faults"] == 0,
@@ -37,8 +40,8 @@ def compare(suite, arguments, seeds, label, expected):
         budget = peaks[build] * share // 100
         return job, budget, run(build, arguments, True, SOFTGPU_MEMORY=budget, SOFTGPU_SEED=seed)
 
-    jobs = [(b, share, seed) for seed in seeds for share in SHARES for b in BUILDS if b in peaks]
-    times = {share: [] for share in SHARES}
+    jobs = [(b, share, seed) for seed in seeds for share in shares for b in builds if b in peaks]
+    times = {share: [] for share in shares}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for (build, share, seed), budget, done in pool.map(one, jobs):
             what = f"{label} {build} in {share} %, seed {seed}"
@@ -49,7 +52,7 @@ def compare(suite, arguments, seeds, label, expected):
             suite.check(report["faults"] == 0, f"{what}: no fault", f"    {report['faults']}\n" + done.tail())
             suite.check(report["device_bytes_peak"] <= budget, f"{what}: within the budget", f"    {report['device_bytes_peak']} of {budget}")
             times[share].append(done.seconds)
-    for share in SHARES:
+    for share in shares:
         if times[share]:
             print(f"{label} in {share} %: {len(times[share])} runs, {sum(times[share]) / len(times[share]):.2f} s each", flush=True)
 
@@ -71,6 +74,10 @@ def main():
             suite.check(short.status == 3 and "out of device memory" in short.error, f"{build} in 35 % without the library: exit code 3 and a message",
                         f"    status {short.status}\n" + short.tail())
         compare(suite, SAMPLE, range(1, 201 if FULL else 4), "40 layers", expected)
+    for label, arguments in OTHERS.items():
+        expected, peak = reference(suite, arguments, label)
+        if peak:
+            compare(suite, arguments, [1], label, expected, ["driver", "async"], [35])
     if FULL:
         expected, peak = reference(suite, WHOLE, "200 layers")
         if peak:
