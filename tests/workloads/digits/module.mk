@@ -28,7 +28,5 @@ $(call digits,ptds,backend_runtime.cpp,-DCUDA_API_PER_THREAD_DEFAULT_STREAM,$(DI
 $(call digits,async,backend_runtime.cpp,-DDIGITS_ASYNC,$(DIGITS_SHARED),$(DIGITS_SHARED_NEEDS))
 $(call digits,graph,backend_runtime.cpp,-DDIGITS_GRAPH,$(DIGITS_SHARED),$(DIGITS_SHARED_NEEDS))
 
-ifneq ($(wildcard tests/softgpu/driver/module.mk),)
 $(DIGITS_OBJ)/backend-driver.o: $(DIGITS_OBJ)/kernels.ptx
 $(call digits,driver,backend_driver.cpp,-DDIGITS_PTX='"$(DIGITS_OBJ)/kernels.ptx"',-L$(B)/softgpu -lcuda,$(B)/softgpu/libcuda.so)
-endif

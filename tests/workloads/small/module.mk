@@ -4,14 +4,12 @@ SMALL_OBJ := $(B)/obj/$(SMALL)
 FLAGS_tests_workloads_small_ = -DSMALL_PTX='"$(SMALL_OBJ)/kernels.ptx"'
 $(SMALL_OBJ)/ptx.cpp.o: $(SMALL_OBJ)/kernels.ptx
 
-ifneq ($(wildcard tests/softgpu/driver/module.mk),)
 $(call program,workloads/vadd,$(SMALL)/vadd.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
 $(call program,workloads/bigop,$(SMALL)/bigop.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
 $(B)/workloads/vadd $(B)/workloads/bigop: | $(B)/softgpu/libcuda.so
 $(call program,workloads/random,$(SMALL)/random.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
 $(B)/workloads/random: | $(B)/softgpu/libcuda.so
 DEFAULT += $(addprefix $(B)/workloads/,vadd bigop random)
-endif
 
 # $(call runtime_calls,NAME,NVCC FLAGS,LIBRARIES,NEEDS)
 define runtime_calls_rule
