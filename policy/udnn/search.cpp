@@ -113,9 +113,9 @@ void Search::sweep(const Stopwatch& watch, double part, std::int64_t bound) {
     const double peak = static_cast<double>(trace_.peak_live);
     EngineTimeline timeline;
     Prices before;
-    for (double segment : recompute_ ? std::vector<double>{1, 0.3, 0.1, 0.05, 0.025} : std::vector<double>{1}) {
+    for (double segment : recompute_ ? std::vector<double>{0, 1, 0.3, 0.1, 0.05, 0.025} : std::vector<double>{0}) {
         Prices prices;
-        prices.drops = recompute_;
+        prices.drops = segment > 0;  // what can be had without any replay, too
         prices.segment = static_cast<std::int64_t>(segment * peak);
         prices.in_at.fill(0.5);
         prices.out_at.fill(0.5);
