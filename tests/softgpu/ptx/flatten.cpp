@@ -9,7 +9,7 @@
 namespace softgpu::ptx {
 namespace {
 
-constexpr std::size_t max_instructions = 1u << 20;
+constexpr std::size_t max_instructions = 1u << 18;
 
 // 0 unknown, 1 in progress, 2 does not stop, 3 stops.
 bool stops_inside(const Program& p, std::uint32_t f, std::vector<char>& state) {

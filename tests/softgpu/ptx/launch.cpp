@@ -73,7 +73,6 @@ struct Slot {
 
 struct Guard {
     sigjmp_buf target;
-    bool active = false;
     void* fault = nullptr;
     bool fault_write = false;
     unsigned trap_line = 0;
@@ -85,13 +84,15 @@ struct Guard {
     }
 };
 thread_local Guard guard;
+// Apart from the guard, so that the fault handler may read it in a thread that never ran a kernel.
+constinit thread_local bool executing = false;
 
 enum Way : int { normal, faulted, trapped };
 
 void on_trap(abi::Block*, abi::u32 line, const char* why) {
     guard.trap_line = line;
     guard.trap.assign(why, strnlen(why, 200));
-    guard.active = false;
+    executing = false;
     siglongjmp(guard.target, trapped);
 }
 
@@ -153,20 +154,19 @@ void run_stopping(Launched& run, std::uint64_t first, std::uint64_t last) {
         std::size_t slot;
     };
     const std::size_t threads = std::size_t{run.launch.block[0]} * run.launch.block[1] * run.launch.block[2];
-    // Reachable from the guard, so that a jump out of translated code leaves nothing behind for long.
+    // Kept beyond this call: a jump out of translated code skips destructors.
     static thread_local std::vector<Resident> resident;
+    static thread_local std::vector<std::size_t> free_slots;
     resident.clear();
+    free_slots.clear();
     std::uint64_t next = first;
     unsigned idle = 0;
-    std::vector<std::size_t>* free_slots = new std::vector<std::size_t>;
-    static thread_local std::unique_ptr<std::vector<std::size_t>> keep;
-    keep.reset(free_slots);
     std::size_t slots = 0;
     while (next < last || !resident.empty()) {
         if (next < last && (resident.empty() || (idle >= patience && resident.size() < max_resident))) {
             std::size_t slot = slots;
-            if (free_slots->empty()) ++slots;
-            else slot = free_slots->back(), free_slots->pop_back();
+            if (free_slots.empty()) ++slots;
+            else slot = free_slots.back(), free_slots.pop_back();
             std::uint8_t* shared = guard.slot(slot).window.get(run.launch.total_shared);
             std::uint8_t* frames = guard.slot(slot).frames.get(threads * run.code->frame_bytes);
             if (!shared || !frames) return run.fail(trapped, "no memory for the threads of a block");
@@ -185,7 +185,7 @@ void run_stopping(Launched& run, std::uint64_t first, std::uint64_t last) {
             if (outcome == BlockRun::Outcome::waiting) { ++i; continue; }
             idle = 0;
             add_work(run, *resident[i].state);
-            free_slots->push_back(resident[i].slot);
+            free_slots.push_back(resident[i].slot);
             resident.erase(resident.begin() + static_cast<std::ptrdiff_t>(i));
         }
     }
@@ -194,7 +194,7 @@ void run_stopping(Launched& run, std::uint64_t first, std::uint64_t last) {
 void run_guarded(Launched& run, std::uint64_t first, std::uint64_t last) {
     const int way = sigsetjmp(guard.target, 0);
     if (way == normal) {
-        guard.active = true;
+        executing = true;
         if (run.code->block) run_plain(run, first, last);
         else run_stopping(run, first, last);
     } else if (way == trapped) {
@@ -202,7 +202,7 @@ void run_guarded(Launched& run, std::uint64_t first, std::uint64_t last) {
     } else {
         run.fail(faulted, "");
     }
-    guard.active = false;
+    executing = false;
 }
 
 std::uint64_t now_ns() {
@@ -251,8 +251,8 @@ void repeat_fault(void* address, bool write) {
 }  // namespace
 
 void divert_fault(void* address, bool write) {
-    if (!guard.active) return;
-    guard.active = false;
+    if (!executing) return;
+    executing = false;
     guard.fault = address;
     guard.fault_write = write;
     siglongjmp(guard.target, faulted);

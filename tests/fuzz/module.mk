@@ -1,0 +1,2 @@
+# Fuzz targets; each is a suite that builds its own target with clang, or is skipped.
+TEST_SUITES += tests/fuzz/ptx_fuzz.py
