@@ -282,3 +282,20 @@ TEST_CASE("allocation in a captured graph has its address at capture") {
     OK(cuGraphExecDestroy(e));
     CHECK(stats().device_bytes == held - 4096);
 }
+
+TEST_CASE("a user object lives as long as the last graph that holds it") {
+    Setup u;
+    static int destroyed;
+    destroyed = 0;
+    CUuserObject object;
+    OK(cuUserObjectCreate(&object, nullptr, [](void*) { ++destroyed; }, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    CUgraph g;
+    OK(cuGraphCreate(&g, 0));
+    u.add_set(g, {}, 0, 1);
+    OK(cuGraphRetainUserObject(g, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    CUgraphExec e = instantiate(g);
+    OK(cuGraphDestroy(g));
+    CHECK(destroyed == 0);
+    OK(cuGraphExecDestroy(e));
+    CHECK(destroyed == 1);
+}

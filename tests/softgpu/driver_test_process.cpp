@@ -91,7 +91,40 @@ int wrong_host_access() {  // a SIGSEGV of the program's own stays one
     return 0;
 }
 
+// Two processes, one memory: the child of a fork made before CUDA opens what the parent exports.
+int ipc() {
+    int pipes[2][2];
+    if (::pipe(pipes[0]) || ::pipe(pipes[1])) return 1;
+    pid_t pid = ::fork();
+    cuInit(0);
+    CUcontext c;
+    if (cuCtxCreate_v4(&c, nullptr, 0, 0)) return 1;
+    CUipcMemHandle handle;
+    CUdeviceptr a;
+    char done = 0;
+    if (pid == 0) {
+        if (::read(pipes[0][0], &handle, sizeof handle) != sizeof handle) ::_exit(1);
+        if (cuIpcOpenMemHandle_v2(&a, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)) ::_exit(2);
+        std::uint32_t w = 0;
+        if (cuMemcpyDtoH_v2(&w, a + 4, 4) || w != 31) ::_exit(3);
+        if (cuMemsetD32_v2(a, 32, 1) || cuIpcCloseMemHandle(a)) ::_exit(4);
+        if (cuMemsetD32_v2(a, 33, 1) != CUDA_ERROR_INVALID_VALUE) ::_exit(5);
+        ::_exit(::write(pipes[1][1], &done, 1) == 1 ? 0 : 6);
+    }
+    if (cuMemAlloc_v2(&a, 8192) || cuMemsetD32_v2(a, 31, 2048) || cuCtxSynchronize() || cuIpcGetMemHandle(&handle, a)) return 2;
+    if (cuIpcOpenMemHandle_v2(&a, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_ERROR_INVALID_CONTEXT) return 3;
+    if (::write(pipes[0][1], &handle, sizeof handle) != sizeof handle) return 4;
+    int status;
+    ::waitpid(pid, &status, 0);
+    std::uint32_t w[2] = {};
+    if (status || cuMemcpyDtoH_v2(w, a, 8) || w[0] != 32 || w[1] != 31) return 5;
+    CUdeviceptr pool;
+    if (cuMemAllocAsync(&pool, 100, nullptr) || cuIpcGetMemHandle(&handle, pool) != CUDA_ERROR_INVALID_VALUE) return 6;
+    return 0;
+}
+
 int body(const std::string& name) {
+    if (name == "ipc") return ipc();
     if (name == "report") return report();
     if (name == "exceed") return exceed();
     if (name == "child_of_fork") return child_of_fork();
@@ -144,6 +177,8 @@ TEST_CASE("the child of a fork is not initialised; a fork before cuInit changes 
     CHECK(run("child_of_fork").status == 0);
     CHECK(run("fork_first").status == 0);
 }
+
+TEST_CASE("another process opens an allocation by its IPC handle") { CHECK(run("ipc").status == 0); }
 
 TEST_CASE("a wrong access of the program itself still ends it") {
     auto r = run("wrong_host_access");

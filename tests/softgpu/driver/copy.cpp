@@ -172,6 +172,27 @@ CUresult impl_cuMemcpyBatchAsync(Default d, CUdeviceptr* to, CUdeviceptr* from, 
     if (fail) *fail = SIZE_MAX;
     return impl_cuMemcpyBatchAsync_v2(d, to, from, sizes, count, attributes, indices, attribute_count, s);
 }
+CUresult impl_cuMemcpy3DBatchAsync_v2(Default d, size_t count, CUDA_MEMCPY3D_BATCH_OP* ops, unsigned long long flags, CUstream s) {
+    ENTER(cuMemcpy3DBatchAsync);
+    REQUIRE(count && ops && flags == 0);
+    if (reinterpret_cast<std::uintptr_t>(s) <= 1 && d == Default::legacy) return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; ++i) {
+        auto& o = ops[i];
+        if (o.src.type != CU_MEMCPY_OPERAND_TYPE_POINTER || o.dst.type != CU_MEMCPY_OPERAND_TYPE_POINTER) return CUDA_ERROR_NOT_SUPPORTED;
+        auto &from = o.src.op.ptr, &to = o.dst.op.ptr;
+        REQUIRE(o.extent.width && o.extent.height && o.extent.depth);
+        CUDA_MEMCPY3D p = linear_copy(unified, to.ptr, unified, from.ptr, o.extent.width);
+        p.srcPitch = from.rowLength, p.srcHeight = from.layerHeight;
+        p.dstPitch = to.rowLength, p.dstHeight = to.layerHeight;
+        p.Height = o.extent.height, p.Depth = o.extent.depth;
+        TRY(copy(d, s, p, Mode::async));
+    }
+    return CUDA_SUCCESS;
+}
+CUresult impl_cuMemcpy3DBatchAsync(Default d, size_t count, CUDA_MEMCPY3D_BATCH_OP* ops, size_t* fail, unsigned long long flags, CUstream s) {
+    if (fail) *fail = SIZE_MAX;
+    return impl_cuMemcpy3DBatchAsync_v2(d, count, ops, flags, s);
+}
 
 CUresult impl_cuMemsetD8_v2(Default d, CUdeviceptr a, unsigned char v, size_t n) { ENTER(cuMemsetD8); return set(d, nullptr, a, 0, v, 1, n, 1); }
 CUresult impl_cuMemsetD16_v2(Default d, CUdeviceptr a, unsigned short v, size_t n) { ENTER(cuMemsetD16); return set(d, nullptr, a, 0, v, 2, n, 1); }

@@ -37,6 +37,7 @@ CUgraph copy_graph(CUgraph g, std::unordered_map<CUgraphNode, CUgraphNode>* map)
     std::unordered_map<CUgraphNode, CUgraphNode> own;
     auto& to = map ? *map : own;
     CUgraph copy = new_graph();
+    copy->user_objects = g->user_objects;
     for (CUgraphNode n : g->nodes) {
         CUgraphNode c = new_node(copy, n->type, {});
         c->work = n->work;
@@ -635,5 +636,53 @@ SOFTGPU_API cuGraphDebugDotPrint(CUgraph g, const char* path, unsigned) {
         for (CUgraphNode d : n->dependencies) std::fprintf(f, "  \"%p\" -> \"%p\";\n", static_cast<void*>(d), static_cast<void*>(n));
     std::fprintf(f, "}\n");
     std::fclose(f);
+    return CUDA_SUCCESS;
+}
+
+// User objects: a count of references; the graph's are shared by its copies and given up with the last.
+struct CUuserObject_st {
+    void* pointer;
+    CUhostFn destroy;
+    std::atomic<unsigned> references;
+};
+namespace {
+void give_up(CUuserObject o, unsigned count) {
+    if (o->references.fetch_sub(count) != count) return;
+    o->destroy(o->pointer);
+    delete o;
+}
+}  // namespace
+SOFTGPU_API cuUserObjectCreate(CUuserObject* out, void* pointer, CUhostFn destroy, unsigned references, unsigned flags) {
+    ENTER(cuUserObjectCreate);
+    REQUIRE(out && destroy && references && flags == CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+    *out = new CUuserObject_st{pointer, destroy, {references}};
+    return CUDA_SUCCESS;
+}
+SOFTGPU_API cuUserObjectRetain(CUuserObject o, unsigned count) {
+    ENTER(cuUserObjectRetain);
+    REQUIRE(o && count);
+    o->references += count;
+    return CUDA_SUCCESS;
+}
+SOFTGPU_API cuUserObjectRelease(CUuserObject o, unsigned count) {
+    ENTER(cuUserObjectRelease);
+    REQUIRE(o && count);
+    give_up(o, count);
+    return CUDA_SUCCESS;
+}
+SOFTGPU_API cuGraphRetainUserObject(CUgraph g, CUuserObject o, unsigned count, unsigned flags) {
+    ENTER(cuGraphRetainUserObject);
+    REQUIRE(valid(g) && o && count && flags <= CU_GRAPH_USER_OBJECT_MOVE);
+    if (!(flags & CU_GRAPH_USER_OBJECT_MOVE)) o->references += count;
+    for (unsigned i = 0; i < count; ++i) g->user_objects.emplace_back(static_cast<void*>(o), [](void* p) { give_up(static_cast<CUuserObject>(p), 1); });
+    return CUDA_SUCCESS;
+}
+SOFTGPU_API cuGraphReleaseUserObject(CUgraph g, CUuserObject o, unsigned count) {
+    ENTER(cuGraphReleaseUserObject);
+    REQUIRE(valid(g) && o && count);
+    for (auto it = g->user_objects.begin(); it != g->user_objects.end() && count;)
+        if (it->get() == o) it = g->user_objects.erase(it), --count;
+        else ++it;
+    REQUIRE(count == 0);
     return CUDA_SUCCESS;
 }

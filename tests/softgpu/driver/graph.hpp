@@ -38,6 +38,7 @@ struct CUgraph_st {
     std::uint64_t id = 0;
     bool is_child = false;
     std::vector<CUgraphNode> nodes;
+    std::vector<std::shared_ptr<void>> user_objects;  // references of the graph, shared with its copies
 };
 
 struct CUgraphExec_st {
