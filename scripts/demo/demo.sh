@@ -34,7 +34,7 @@ run() {
     place+=(LD_LIBRARY_PATH="$build/softgpu" SOFTGPU_CACHE="$build/softgpu-cache" SOFTGPU_REPORT="$out/$name.report")
   fi
   start=$(date +%s%N)
-  env "${place[@]}" "$@" "$build/workloads/digits-static" "${arguments[@]}" >"$out/$name" 2>"$out/$name.err"
+  env -u LD_PRELOAD -u UDNNMEM_DISABLE -u UDNNMEM_BUDGET "${place[@]}" "$@" "$build/workloads/digits-static" "${arguments[@]}" >"$out/$name" 2>"$out/$name.err"
   status=$?
   end=$(date +%s%N)
   took=$(seconds "$start" "$end")
@@ -49,7 +49,7 @@ else
 fi
 echo "digits: $layers layers, batch 1024, Adam, 40 steps, float32."
 
-run enough SOFTGPU_MEMORY=4GiB UDNNMEM_DISABLE=1
+run enough SOFTGPU_MEMORY=4GiB
 [ "$status" -eq 0 ] || { show_errors enough; fail "the run with enough memory ended with status $status"; }
 peak=$(sed -n 's/^peak live bytes \([0-9]*\)$/\1/p' "$out/enough")
 budget=$((peak * share / 100))
@@ -58,7 +58,7 @@ accuracy=$(sed -n 's/^accuracy train .* test \([0-9.]*\)$/\1/p' "$out/enough")
 echo "1. enough memory: $took s, accuracy on unseen digits $accuracy, peak live $peak bytes ($(mib "$peak"))"
 
 if [ "$device" = software ]; then
-  run without SOFTGPU_MEMORY=$budget UDNNMEM_DISABLE=1
+  run without SOFTGPU_MEMORY=$budget
   [ "$status" -eq 3 ] || { show_errors without; fail "without the library, in $share %: expected out of memory (status 3), got status $status"; }
   echo "2. a device of $share % of that, $budget bytes: $took s, $(tail -1 "$out/without.err")"
   run paged SOFTGPU_MEMORY=$budget LD_PRELOAD="$build/libudnnmem.so"
