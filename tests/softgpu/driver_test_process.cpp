@@ -191,6 +191,7 @@ TEST_CASE("a wrong option is told with what is expected") {
     CHECK(WEXITSTATUS(r.status) == 2);
     CHECK(r.output.find("SOFTGPU_GRANULARITY=5000: expected a power of two") != std::string::npos);
     CHECK(run("report", "SOFTGPU_H2D=12GB/s SOFTGPU_D2H=off").status == 0);
+    CHECK(WEXITSTATUS(run("report", "SOFTGPU_TIME=sundial").status) == 2);
 }
 
 TEST_CASE("bandwidths hold: a copy lasts what its bytes take") {

@@ -24,7 +24,7 @@ struct Engine {
     int device;
     std::vector<OpRef> ready;
     std::condition_variable wake;
-    bool asleep = false, poked = false;
+    bool asleep = false;
     bool started = false;
     std::int64_t link_free = 0;  // when the link has carried all that was given to it
 };
@@ -48,7 +48,6 @@ Scheduler& scheduler() {
 
 thread_local sigjmp_buf* fault_target = nullptr;
 thread_local void* fault_address = nullptr;
-thread_local bool engine_thread = false;
 struct sigaction previous_segv, previous_bus;
 
 void on_fault(int signal, siginfo_t* info, void* context) {
@@ -110,7 +109,7 @@ void make_ready_locked(const OpRef& op) {
         ::pthread_attr_destroy(&attributes);
     }
     e->ready.push_back(op);
-    if (e->asleep) {
+    if (e->asleep || kind == EngineKind::poll) {  // the poller naps even with ops at hand
         e->asleep = false;
         e->wake.notify_one();
     }
@@ -207,14 +206,12 @@ void run_poller(Engine& e) {
             std::erase(e.ready, op);
             complete_locked(op);
         }
-        idle = ended.empty() ? std::min(idle + 1, 100) : 0;
-        if (!e.ready.empty() && !e.poked) e.wake.wait_for(lock, std::chrono::microseconds(10 + 5 * idle), [&] { return e.poked; });
-        e.poked = false;
+        idle = ended.empty() ? std::min(idle + 1, 20) : 0;
+        if (!e.ready.empty()) e.wake.wait_for(lock, std::chrono::microseconds(10 + 5 * idle));
     }
 }
 
 void run_engine(Engine& e) {
-    engine_thread = true;
     ::prctl(PR_SET_TIMERSLACK, 1);
     static const char* const names[] = {"gpu-compute", "gpu-h2d", "gpu-d2h", "gpu-hostfn", "gpu-poll"};
     ::pthread_setname_np(::pthread_self(), names[static_cast<int>(e.kind) - 1]);
@@ -269,7 +266,6 @@ void run_engine(Engine& e) {
 }  // namespace
 
 std::mutex& schedule_mutex() { return scheduler().mutex; }
-bool on_engine_thread() { return engine_thread; }
 
 void engines_start() {
     keep_handler();
@@ -305,14 +301,6 @@ void wait(const OpRef& op) {
     if (!op) return;
     for (int i = 0; i < 200 && !op->done.load(std::memory_order_acquire); ++i) __builtin_ia32_pause();
     while (!op->done.load(std::memory_order_acquire)) op->done.wait(0, std::memory_order_acquire);
-}
-
-void poke_poller(int device) {
-    std::lock_guard lock(scheduler().mutex);
-    if (Engine* e = scheduler().engines[device][static_cast<int>(EngineKind::poll) - 1]) {
-        e->poked = true;
-        e->wake.notify_one();
-    }
 }
 
 }  // namespace softgpu

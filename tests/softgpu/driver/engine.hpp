@@ -50,9 +50,5 @@ OpRef submit_locked(CUcontext context, CUstream stream, std::shared_ptr<Work> wo
 // Blocks until it is done. No lock may be held.
 void wait(const OpRef& op);
 inline bool is_done(const OpRef& op) { return !op || op->done.load(std::memory_order_acquire); }
-// Wakes the poller: memory that it may wait for has changed.
-void poke_poller(int device);
-// True on an engine thread inside a host function: CUDA calls are not permitted there.
-bool on_engine_thread();
 
 }  // namespace softgpu

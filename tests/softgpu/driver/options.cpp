@@ -91,6 +91,7 @@ Options* read_options() {
     o->strict = env_number("SOFTGPU_STRICT", 1, 0, 1) != 0;
     o->assert_bytes = env_bytes("SOFTGPU_ASSERT_BYTES", 0);
     o->cache_folder = default_cache();
+    if (const char* text = std::getenv("SOFTGPU_TIME"); text && *text && std::strcmp(text, "wall")) bad_option("SOFTGPU_TIME", text, "wall (the one clock there is)");
     if (const char* text = std::getenv("SOFTGPU_REPORT")) o->report = text;
     o->workers = static_cast<int>(env_number("SOFTGPU_WORKERS", 2, 1, 64));
     if (const char* text = std::getenv("SOFTGPU_FAIL"); text && *text) {  // NAME:N[:ERROR]

@@ -29,6 +29,7 @@ CUstream make_stream(CUcontext c, unsigned flags, int priority) {
 struct ThreadStreams {
     std::vector<std::pair<CUcontext, CUstream>> all;
     ~ThreadStreams() {
+        std::lock_guard lock(schedule_mutex());
         for (auto& [c, s] : all) s->magic = 0;
     }
 };
