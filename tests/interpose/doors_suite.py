@@ -47,6 +47,11 @@ def exports():
     found = {line.split()[-1] for line in listing.splitlines()} - {"probe_state", "probe_install"}
     check("exports are the hooked names and the loader's", found == hooked | {"dlsym", "dlopen"},
           f"strangers {sorted(found - hooked)[:5]}, missing {sorted(hooked - found)[:5]}")
+    product = f"{build}/libudnnmem.so"
+    if os.path.exists(product):
+        listing = run("nm", "-D", "--defined-only", product, preload=False).stdout
+        strangers = {line.split()[-1] for line in listing.splitlines()} ^ (hooked | {"dlsym", "dlopen"})
+        check("the library exports the same", not strangers, sorted(strangers)[:9])
     dynamic = run("readelf", "-dW", probe, preload=False).stdout
     needed = set(re.findall(r"NEEDED.*\[(.*)\]", dynamic))
     check("nothing is needed but the C library", needed <= {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1",
