@@ -257,7 +257,9 @@ void Session::summary() {
 // At exit. Destructors that run later may still call the driver, so the movers live on.
 void Session::end() {
     summary();
-    if (trace_) trace_->close();
+    if (!trace_) return;
+    trace_->close();
+    if (!options_.quiet && trace_->complete()) log::note("what it did: udnnmem report {}", trace_->path());
 }
 
 }  // namespace udnnmem::preload

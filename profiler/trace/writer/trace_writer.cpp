@@ -79,6 +79,7 @@ struct TraceWriter::State {
     std::atomic<bool> started{false};
     std::atomic<bool> closed{false};   // nothing more is taken in
     std::atomic<bool> broken{false};   // nothing more can be written
+    std::atomic<bool> complete{false}; // all is in the file, and that is closed
     std::atomic<std::int64_t> dropped{0};
 
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -154,7 +155,11 @@ struct TraceWriter::State {
             if (!visit(file, last)) reason = file.flush();
         }
         if (!reason) reason = file.finish();
-        if (reason) complain(reason);
+        if (reason) {
+            complain(reason);
+        } else {
+            complete.store(true);
+        }
     }
 
     RunSummary told;
@@ -237,5 +242,9 @@ void TraceWriter::close() noexcept {
     const timespec until = after(CLOCK_REALTIME, state.settings.patience.value);
     if (::pthread_timedjoin_np(state.thread, nullptr, &until) != 0) ::pthread_detach(state.thread);
 }
+
+bool TraceWriter::complete() const noexcept { return state_->complete.load(); }
+
+const std::string& TraceWriter::path() const noexcept { return state_->settings.path; }
 
 }  // namespace udnnmem::profiler

@@ -52,6 +52,10 @@ class TraceWriter {
     // Bounded by `patience`. Not from two threads at once.
     void close() noexcept;
 
+    // After close(): whether a file was made and everything is in it.
+    bool complete() const noexcept;
+    const std::string& path() const noexcept;
+
   private:
     struct State;
     std::shared_ptr<State> state_;  // shared with the thread, which may outlive a close() that ran out of patience

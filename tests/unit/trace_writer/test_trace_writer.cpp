@@ -83,7 +83,9 @@ void write_run(const std::string& path, int moves = 40) {
     for (int i = 0; i < moves; ++i) writer.event(event(EventKind::fetch, i % 4, 1 << 20, 1000 * i, 1000 * i + 700));
     writer.event(event(EventKind::stall, 3, 0, 50, 80));
     writer.event(event(EventKind::served_from_host, -1, 0));
+    CHECK_FALSE(writer.complete());
     writer.close();
+    CHECK(writer.complete());
     CHECK(warnings.count == 0);
 }
 
@@ -184,6 +186,7 @@ TEST_CASE("what cannot be written costs one line and the trace") {
         writer.start();
         for (int i = 0; i < 100000; ++i) writer.event(event(EventKind::fetch, i, 1));
         writer.close();
+        CHECK_FALSE(writer.complete());
         CHECK(warnings.count == 1);
         CHECK(warnings.last == "cannot write the trace " + path + ": " + reason +
                                    "; the run goes on without it (UDNNMEM_TRACE names another file, with %p for the process id, or off)");
