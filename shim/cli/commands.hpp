@@ -22,6 +22,7 @@ void add_run_command(CLI::App& app, std::vector<std::string> program);
 void add_report_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
+void add_advise_command(CLI::App& app);
 
 // Ends the tool: "udnnmem: MESSAGE" on stderr, exit code 2.
 [[noreturn]] void fail(const std::string& message);
