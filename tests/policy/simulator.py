@@ -361,8 +361,11 @@ class Simulator:
                     started = self.try_start(item)
                     if started and self.op_end == self.now:
                         continue
+                before = self.used
                 while self.start_transfers():
                     pass
+                if not started and self.used < before:
+                    continue  # evictions that a `clean` has made free
                 ends = [self.running[way][0] for way in ("in", "out") if self.running[way]] + ([self.op_end] if started else [])
                 if not ends:
                     name = f"op {item['op']}" if not item["replay"] else f"{item['replay']}, op {item['op']}"
