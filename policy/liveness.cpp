@@ -54,11 +54,16 @@ Liveness::Liveness(const Trace& trace) {
     live_.resize(ops);
     working_.resize(ops);
     peak_ = persistent_;
+    for (std::size_t b = 0; b < buffers; ++b) {
+        // Frames are taken at the start of the op that begins a life, whether it names the buffer or not.
+        const auto uses = uses_of(b);
+        if (!trace.buffers[b].persistent && first_[b] >= 0 && (uses.empty() || uses.front().op != first_[b])) working_[static_cast<std::size_t>(first_[b])] += trace.buffers[b].bytes;
+    }
     std::int64_t transient = 0;
     for (std::size_t k = 0; k < ops; ++k) {
         transient += change[k];
         live_[k] = persistent_ + Bytes(transient) + trace.ops[k].workspace;
-        working_[k] = trace.ops[k].workspace;
+        working_[k] += trace.ops[k].workspace;
         for (const std::int32_t b : buffers_of(k)) working_[k] += trace.buffers[static_cast<std::size_t>(b)].bytes;
         peak_ = std::max(peak_, live_[k]);
         largest_ = std::max(largest_, working_[k]);

@@ -41,7 +41,7 @@ public:
 
     // Bytes at op k if nothing ever leaves the device: persistent, live transient, workspace.
     Bytes live(std::size_t op) const { return live_[op]; }
-    // Bytes that op k cannot run without: what it names, and its workspace.
+    // Bytes that op k cannot run without: what it names, what begins to live with it, and its workspace.
     Bytes working_set(std::size_t op) const { return working_[op]; }
 
     Bytes persistent() const { return persistent_; }

@@ -40,6 +40,7 @@ public:
         execute(0);
         for (int i = 0;; ++i) {
             const std::vector<Where> start = places();
+            const std::vector<char> start_coming = coming();
             actions_.clear();
             std::fill(done_.begin(), done_.end(), Gap{});
             finish(0);
@@ -52,7 +53,10 @@ public:
             if (!ready(0)) return false;
             const std::vector<Where> end = places();
             execute(0);
-            if (places() == start || i == longest_warm_up) return close(plan, start, end);
+            if (places() == start && coming() == start_coming) return close(plan, start, end);
+            // It does not settle by itself. Whatever is not there at the end does not start there either: the
+            // set of those that do only shrinks, so it settles; what is there beyond it leaves at the end.
+            if (i >= longest_warm_up && (settle(start, end) || i == longest_warm_up + most_attempts)) return close(plan, start, end);
         }
     }
 
@@ -79,6 +83,12 @@ private:
     std::vector<Where> places() const {
         std::vector<Where> all(state_.size());
         for (std::size_t b = 0; b < all.size(); ++b) all[b] = state_[b].where;
+        return all;
+    }
+
+    std::vector<char> coming() const {
+        std::vector<char> all(state_.size());
+        for (std::size_t b = 0; b < all.size(); ++b) all[b] = state_[b].fetched_for >= 0;
         return all;
     }
 
@@ -385,6 +395,22 @@ private:
         waiting_.insert(waiting_.end(), asked_[op].begin(), asked_[op].end());
     }
 
+    // Does all that starts on the device end there? If not, the next iteration starts with less.
+    bool settle(const std::vector<Where>& start, const std::vector<Where>& end) {
+        bool settled = true;
+        for (std::size_t b = 0; b < start.size(); ++b) settled = settled && !(trace_.buffers[b].persistent && start[b] == Where::device && end[b] != Where::device);
+        if (settled) return true;
+        for (std::size_t b = 0; b < start.size(); ++b) {
+            State& s = state_[b];
+            if (!trace_.buffers[b].persistent || end[b] != Where::device || start[b] == Where::device) continue;
+            if (s.fetched_for >= 0) unpin(b, 0);
+            if (!s.charged) host_used_ += size(b);
+            s.charged = s.on_host = true;
+            leave(b, Where::host);
+        }
+        return false;
+    }
+
     // What the end of the iteration must do so that the next begins with `start`.
     bool close(Plan& plan, const std::vector<Where>& start, const std::vector<Where>& end) {
         const OpIndex last(ops_ - 1);
@@ -394,7 +420,10 @@ private:
             const bool starts_here = start[b] == Where::device;
             if (!starts_here) plan.start_evicted.push_back(id(b));
             if (starts_here && end[b] != Where::device) plan.actions.push_back({Do::prefetch, last, id(b)});
-            if (!starts_here && end[b] == Where::device) plan.actions.push_back({Do::evict, last, id(b)});
+            if (starts_here || end[b] != Where::device) continue;
+            const auto fetch = std::find_if(plan.actions.rbegin(), plan.actions.rend(), [&](const Action& action) { return action.op != last || (action.what == Do::prefetch && action.buffer == id(b)); });
+            if (fetch != plan.actions.rend() && fetch->op == last) plan.actions.erase(std::next(fetch).base());  // just asked for: is not
+            else plan.actions.push_back({Do::evict, last, id(b)});
         }
         std::stable_sort(plan.actions.begin(), plan.actions.end(), [](const Action& a, const Action& b) { return a.op < b.op; });
         return true;

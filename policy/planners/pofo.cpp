@@ -33,9 +33,10 @@ public:
 
     Plan plan(bool recompute) {
         const double room = static_cast<double>(machine_.memory.value - live_.persistent().value);
-        return fastest(trace_, machine_, room > 0 ? std::size(sizes) : 1, [&](std::size_t i) {
+        const bool fits = live_.peak() <= machine_.memory;
+        return fastest(trace_, machine_, room > 0 && !fits ? std::size(sizes) : 1, [&](std::size_t i) {
             std::vector<Gap> gaps = Player::keep_all(live_);
-            if (room > 0 && layers_.count()) apply(solve(room * sizes[i], recompute), gaps);
+            if (room > 0 && !fits && layers_.count()) apply(solve(room * sizes[i], recompute), gaps);
             return player_.play(gaps, {PlayOptions::Order::next_use});
         });
     }

@@ -5,3 +5,5 @@ $(call program,bench/plan_bench,tests/bench/plan_bench.cpp,policy trace,-lzstd)
 BENCHES += $(B)/bench/plan_bench
 $(call library,networks,tests/policy/networks.cpp)
 $(call unit_test,agreement,tests/policy/test_agreement.cpp,networks policy trace,-lzstd)
+$(call unit_test,planners,tests/policy/test_planners.cpp,networks policy trace,-lzstd -lrapidcheck)
+$(call unit_test,checkpoints,tests/policy/test_checkpoints.cpp,networks policy trace,-lzstd)
