@@ -119,9 +119,13 @@ void Search::sweep(const Stopwatch& watch, double part, std::int64_t bound) {
         prices.segment = static_cast<std::int64_t>(segment * peak);
         prices.in_at.fill(0.5);
         prices.out_at.fill(0.5);
+        std::int64_t here = INT64_MAX;
         for (int step = 0; step < 24; ++step) {
+            if (step == 8 && here / 8 > best_.time / 7) break;  // not the way
             if (watch.used() > part || best_.time <= bound) return;
-            if (attempt(prices, timeline) == INT64_MAX) {
+            const std::int64_t time = attempt(prices, timeline);
+            here = std::min(here, time);
+            if (time == INT64_MAX) {
                 if (step == 0) break;
                 for (int i = 0; i < Prices::stretches; ++i) {
                     prices.in_at[i] = 0.5 * (prices.in_at[i] + before.in_at[i]);
@@ -252,17 +256,17 @@ void Search::improve(const Stopwatch& watch, double part, std::int64_t bound, co
         auto& late = history[step % history.size()];
         const std::int64_t limit = std::max(late, current.time);
         ++evaluations;
-        const Verdict v = engine_.run(drafter_.plan, 4, limit + 1);
+        const Verdict v = engine_.run(drafter_.plan, 3, limit + 1);
         if (v.valid() && v.time <= limit) {
             current.draft = draft;
             current.time = v.time;
             offer(draft, v.time);
-            engine_.run(drafter_.plan, 4, INT64_MAX, &timeline);
+            engine_.run(drafter_.plan, 3, INT64_MAX, &timeline);
             // The same draft by its own times.
             former = drafter_.start;
             expect(timeline);
             drafter_.build(draft);
-            const Verdict again = engine_.run(drafter_.plan, 4, v.time + 1, &other);
+            const Verdict again = engine_.run(drafter_.plan, 3, v.time + 1, &other);
             if (again.valid() && again.time <= v.time) {
                 current.time = again.time;
                 offer(draft, again.time);
