@@ -67,12 +67,14 @@ void Pager::publish(const Op& op, Lease& lease) {
 CUresult Pager::enter(Op& op) {
     op.slot = &streams_.slot(op.stream);
     if (streams_.capturing() && streams_.is_capturing(op.stream)) [[unlikely]] {
-        op.captured = true;  // recorded, not run: it touches nothing now
-        return CUDA_SUCCESS;
+        // Recorded, not run: it touches nothing now. But the driver looks at the addresses of copies and memsets, so
+        // they must be mapped, wherever to.
+        op.captured = true;
+        if (op.kernel) return CUDA_SUCCESS;
     }
     Lease& lease = my_lease();
     publish(op, lease);
-    bool resident = !op.everything && op.more.empty() && op.overwrites.empty();
+    bool resident = !op.captured && !op.everything && op.more.empty() && op.overwrites.empty();
     for (std::uint32_t i = 0; resident && i < op.count; ++i) {
         const Buffer* b = op.buffers[i];
         resident = b->residency.load(std::memory_order_seq_cst) == Residency::device &&
@@ -81,6 +83,16 @@ CUresult Pager::enter(Op& op) {
     if (resident) [[likely]]
         return CUDA_SUCCESS;
     lease.close();
+    if (op.captured) {
+        op.everything = false;
+        op.overwrites.clear();
+        // What we ask the driver meanwhile is not the program's, and must not invalidate its capture.
+        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+        driver_.cuThreadExchangeStreamCaptureMode(&mode);
+        const CUresult result = enter_slow(op);
+        driver_.cuThreadExchangeStreamCaptureMode(&mode);
+        return result;
+    }
     return enter_slow(op);
 }
 
@@ -115,6 +127,7 @@ CUresult Pager::enter_slow(Op& op) {
     for (DevicePager* d : order) {
         Request request;
         request.everything = op.everything;
+        request.host_allowed = op.captured;
         for (Buffer* b : all)
             if (b->device == d) request.need.push_back(b);
         for (Buffer* b : op.overwrites)
@@ -126,8 +139,6 @@ CUresult Pager::enter_slow(Op& op) {
         if (result == CUDA_SUCCESS) continue;
         for (std::size_t j = 0; j < i; ++j) op.requests[j].first->release(op.requests[j].second, false);
         op.requests.clear();
-        op.slow = false;
-        op.captured = true;  // nothing was published: leave() has nothing to note
         return result;
     }
     name_all();  // held buffers do not move, so what was granted is still so
@@ -135,7 +146,13 @@ CUresult Pager::enter_slow(Op& op) {
 }
 
 void Pager::leave(Op& op, CUresult result) {
-    if (op.captured) return;
+    if (op.captured) {
+        if (!op.kernel) {
+            my_lease().close();
+            for (auto& [d, r] : op.requests) d->release(r, true);
+        }
+        return;
+    }
     const std::uint64_t number = streams_.next();
     const std::uint64_t bit = op.slot->bit();
     auto note = [&](Buffer* b) {

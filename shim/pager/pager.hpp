@@ -26,6 +26,7 @@ namespace udnnmem::pager {
 struct Op {
     CUstream stream = CU_STREAM_LEGACY;
     bool everything = false;               // its access set is not known
+    bool kernel = false;                   // a launch, not a copy or memset
     std::uint32_t count = 0;               // buffers named, without repeats as far as that is cheap
     Buffer* buffers[Lease::kMany];
     std::vector<Buffer*> more;             // those beyond kMany (graphs)

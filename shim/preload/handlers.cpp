@@ -87,6 +87,7 @@ CUresult work(const Work& w, Submit submit) noexcept {
     Pager& p = s->pager();
     Op op;
     op.stream = w.stream;
+    op.kernel = w.kind == WorkKind::kernel;
     try {
         name_accesses(p, w, op);
         if (!op.count && !op.everything) return submit();
@@ -139,6 +140,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     Pager& p = s->pager();
     Op op;
     op.stream = stream;
+    op.kernel = true;
     try {
         for (const GraphNode& node : graph.nodes())
             if (node.enabled) name_accesses(p, node.work, op);

@@ -248,6 +248,34 @@ struct Random : Program {
     CHECK(cuGraphDestroy(graph));
   }
 
+  // A buffer whose first touch is captured: a memset, and a copy over a part of it.
+  void graph_first_touch() {
+    Item& a = any();
+    const unsigned words = a.words() + below(40000);
+    if (live + words * 4ul > most) return free_one();
+    CHECK(cuCtxSynchronize());
+    auto item = std::make_unique<Item>();
+    CHECK(cuEventCreate(&item->last, CU_EVENT_DISABLE_TIMING));
+    item->at = allocate(words * 4ul);
+    item->model.assign(words, op);
+    std::copy(a.model.begin(), a.model.end(), item->model.begin());
+    const CUstream s = streams[below(3)];
+    CUgraph graph;
+    CUgraphExec exec;
+    CHECK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    CHECK(cuMemsetD32Async(item->at, op, words, s));
+    CHECK(cuMemcpyDtoDAsync(item->at, a.at, a.words() * 4ul, s));
+    CHECK(cuStreamEndCapture(s, &graph));
+    CHECK(cuGraphInstantiate(&exec, graph, 0));
+    CHECK(cuGraphLaunch(exec, s));
+    end(s, {&a, item.get()});
+    CHECK(cuStreamSynchronize(s));
+    CHECK(cuGraphExecDestroy(exec));
+    CHECK(cuGraphDestroy(graph));
+    live += words * 4ul;
+    items.push_back(std::move(item));
+  }
+
   // Two threads launch on streams of their own at the same time, on different halves of the items.
   void thread_some() {
     if (items.size() < 4) return;
@@ -270,7 +298,7 @@ struct Random : Program {
 
   void step() {
     if (items.size() < 3) return say("allocate"), allocate_one();
-    switch (below(16)) {
+    switch (below(17)) {
       case 0: case 1: say("allocate"); return allocate_one();
       case 2: say("free"); return free_one();
       case 3: case 4: say("fill"); return fill_one();
@@ -282,6 +310,7 @@ struct Random : Program {
       case 12: say("gather"); return gather_some();
       case 13: say("graph"); return graph_some();
       case 14: say("threads"); return thread_some();
+      case 15: say("graph, first touch"); return graph_first_touch();
       default: say("compare"); return compare(any());
     }
   }
