@@ -1,2 +1,3 @@
 # Fuzz targets; each is a suite that builds its own target with clang, or is skipped.
 TEST_SUITES += tests/fuzz/ptx_fuzz.py
+TEST_SUITES += tests/fuzz/trace_fuzz.py

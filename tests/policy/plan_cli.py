@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""`udnnmem plan` and `udnnmem advise` from outside: fields, files, the second simulator's word on what they
+say, and one line with exit code 2 for whatever is wrong."""
+import html.parser, json, os, pathlib, subprocess, sys, tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BUILD = pathlib.Path(os.environ.get("UDNNMEM_BUILD", ROOT / "build")).resolve()
+FULL = bool(os.environ.get("UDNNMEM_TEST_FULL"))
+sys.path.insert(0, str(HERE))
+import simulator
+
+FIELDS = ("policy feasible time_ns ideal_ns lower_bound_ns eta_ideal eta_bound peak_bytes bytes_in bytes_out recompute_ns stall_ns plan_ms").split()
+POLICIES = "demand belady vdnn capuchin g10 delta chen checkpoint-n3 checkpoint-n2 pofo udnn".split()
+
+
+def run(*arguments):
+    return subprocess.run([str(BUILD / "udnnmem"), *map(str, arguments)], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=500)
+
+
+def chain(layers, batch):
+    """A chain with weights, its backward pass and updates; activations of a MiB a sample."""
+    lines, ops = [{"kind": "header", "schema": 1, "name": f"chain-{layers}", "batch": batch}], []
+    buffers = [(8 << 20, True)] * layers + [(batch << 20, False)] * layers + [(batch << 20, False)] * layers + [(8 << 20, False)] * layers
+    for l in range(layers):
+        ops.append(("forward", 150000, [l] + ([layers + l - 1] if l else []), [layers + l]))
+    for l in reversed(range(layers)):
+        above = [2 * layers + l + 1] if l + 1 < layers else []
+        ops.append(("backward", 300000, [l, layers + l] + above, [2 * layers + l, 3 * layers + l]))
+        ops.append(("update", 10000, [l, 3 * layers + l], [l]))
+    for i, (size, persistent) in enumerate(buffers):
+        lines.append({"kind": "buffer", "id": i, "bytes": size, "persistent": persistent})
+    for k, (phase, ns, reads, writes) in enumerate(ops):
+        lines.append({"kind": "op", "index": k, "phase": phase, "duration_ns": ns, "reads": reads, "writes": writes, "replayable": phase == "forward"})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+class Tests:
+    def __init__(self, folder):
+        self.folder, self.trace = folder, str(folder / "chain.jsonl")
+        (folder / "chain.jsonl").write_text(chain(16, 32))
+
+    def complains(self, words, *arguments):
+        done = run(*arguments)
+        assert done.returncode == 2, (arguments, done)
+        lines = done.stderr.splitlines()
+        assert len(lines) == 1 and lines[0].startswith("udnnmem: ") and words in lines[0], (arguments, done.stderr)
+        assert done.stdout == "", done.stdout
+
+    def test_json_fields(self):
+        done = run("plan", self.trace, "--memory", "60%", "--link", "25", "--policy", "all", "--time", "0.2", "--json")
+        assert done.returncode == 0, done.stderr
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [row["policy"] for row in rows] == POLICIES, rows
+        for row in rows:
+            assert list(row)[:len(FIELDS)] == FIELDS, row
+            assert row["feasible"] and row["ideal_ns"] == 16 * 460000, row
+            assert abs(row["eta_ideal"] - row["ideal_ns"] / row["time_ns"]) < 1e-9
+            assert abs(row["eta_bound"] - row["lower_bound_ns"] / row["time_ns"]) < 1e-9
+            assert row["peak_bytes"] <= row["memory_bytes"]
+        assert min(rows, key=lambda row: row["time_ns"])["time_ns"] >= 0.999 * rows[-1]["time_ns"], "udnn is beaten"
+
+    def test_infeasible_is_said(self):
+        done = run("plan", self.trace, "--memory", "1MiB", "--link", "25", "--policy", "belady", "--json")
+        row = json.loads(done.stdout)
+        assert done.returncode == 0 and row["feasible"] is False and row["time_ns"] is None and row["error"], row
+        self.complains("no plan to write", "plan", self.trace, "--memory", "1MiB", "--link", "25", "--policy", "belady", "--emit", self.folder / "none")
+        assert not (self.folder / "none").exists()
+
+    def test_emit_check_and_the_second_simulator(self):
+        trace = simulator.Trace(simulator.read_lines(self.trace))
+        for i, (policy, recompute) in enumerate([("g10", "off"), ("delta", "auto"), ("checkpoint-n2", "auto"), ("udnn", "auto")]):
+            path = self.folder / f"plan{i}.jsonl"
+            done = run("plan", self.trace, "--memory", "50%", "--link", "20,15", "--policy", policy, "--recompute", recompute, "--time", "0.2", "--json", "--emit", path)
+            assert done.returncode == 0, done.stderr
+            row = json.loads(done.stdout)
+            other = simulator.simulate(trace, simulator.read_lines(str(path)), row["memory_bytes"], 20e9, 15e9)
+            assert other["valid"] and abs(other["time_ns"] - row["time_ns"]) <= 1e-3 * row["time_ns"], (row, other)
+            checked = json.loads(run("plan", self.trace, "--check", path, "--json").stdout)
+            assert checked["time_ns"] == row["time_ns"] and checked["policy"] == policy, checked
+            self.complains("exists already", "plan", self.trace, "--memory", "50%", "--link", "20", "--policy", policy, "--emit", path)
+            assert run("plan", self.trace, "--memory", "50%", "--link", "20", "--policy", "belady", "--emit", path, "-f").returncode == 0
+
+    def test_complaints(self):
+        self.complains("No such file", "plan", "/nonexistent", "--memory", "1", "--link", "1")
+        self.complains("needs --memory", "plan", self.trace, "--link", "1")
+        self.complains("needs --link", "plan", self.trace, "--memory", "1GiB")
+        self.complains("expected a size", "plan", self.trace, "--memory", "lots", "--link", "1")
+        self.complains("expected GB/s", "plan", self.trace, "--memory", "1GiB", "--link", "fast")
+        self.complains("expected GB/s", "plan", self.trace, "--memory", "1GiB", "--link", "0")
+        self.complains("expected all or one of", "plan", self.trace, "--memory", "1GiB", "--link", "1", "--policy", "magic")
+        self.complains("is all recompute", "plan", self.trace, "--memory", "1GiB", "--link", "1", "--policy", "chen", "--recompute", "off")
+        bad = self.folder / "bad.jsonl"
+        bad.write_text(pathlib.Path(self.trace).read_text().replace('"index": 3', '"index": 4', 1))
+        self.complains("op.index: ops come in ascending order from 0: must be 3, is 4", "plan", bad, "--memory", "1GiB", "--link", "1")
+        bad.write_text("")
+        self.complains("line 1: header: is missing", "plan", bad, "--memory", "1GiB", "--link", "1")
+        plan = self.folder / "bad-plan.jsonl"
+        plan.write_text('{"kind":"plan"}\n{"kind":"action","after_op":1,"do":"evict","buffer":99999}\n')
+        self.complains("line 2: action.buffer: the trace has no buffer 99999", "plan", self.trace, "--check", plan)
+        plan.write_text('{"kind":"plan"}\n')
+        self.complains("plan.memory_bytes: is missing", "plan", self.trace, "--check", plan)
+        plan.write_text('{"kind":"plan"}\n{"kind":"action","after_op":1,"do":"drop","buffer":16}\n')
+        self.complains("op ", "plan", self.trace, "--check", plan, "--memory", "10GiB", "--link", "10")
+        self.complains("No such file", "advise", "/nonexistent")
+        self.complains("expected GB/s", "advise", self.trace, "--link", "x")
+
+    def test_advise(self):
+        shared = self.trace if not FULL else str(ROOT / "tests/traces/llama-1.3b-b4-roofline.jsonl.zst")
+        seconds = "0.02" if not FULL else "1"
+        done = run("advise", shared, "--time", seconds, "--link", "20", "--format", "json")
+        assert done.returncode == 0, done.stderr
+        advice = json.loads(done.stdout)["traces"][0]
+        link = advice["links"][0]
+        points = [p for p in link["points"] if p["feasible"]]
+        assert len(link["points"]) == 12 and len(points) >= 8, link
+        speeds = [p["eta_ideal"] for p in points]
+        assert speeds == sorted(speeds) and speeds[-1] == 1 and points[-1]["binds"] == "compute", speeds
+        smallest = [link["smallest_memory"][s] for s in ("95", "90", "80")]
+        assert smallest == sorted(smallest, reverse=True) and smallest[0] <= advice["peak_live_bytes"], smallest
+        for card in advice["cards"]:
+            if card["largest_batch_pays"]:
+                assert card["largest_batch_pays"] <= card["largest_batch_fits"], card
+        # What it says is what plans do, by the simulator in Python.
+        trace = simulator.Trace(simulator.read_lines(shared))
+        for i, point in enumerate(points):
+            path = self.folder / f"advised{i}.jsonl"
+            made = run("plan", shared, "--memory", point["memory_bytes"], "--link", "20", "--time", seconds if not FULL else "2", "--emit", path)
+            assert made.returncode == 0, made.stderr
+            other = simulator.simulate(trace, simulator.read_lines(str(path)), point["memory_bytes"], 20e9, 20e9)
+            assert other["valid"] and abs(other["time_ns"] / point["time_ns"] - 1) < 0.05, (point, other)
+
+    def test_advise_shapes(self):
+        page = self.folder / "advice.html"
+        done = run("advise", self.trace, "--time", "0.01", "--link", "10", "--link", "50,40", "--format", "html", "-o", page)
+        assert done.returncode == 0 and done.stdout == "", done
+        text = page.read_text()
+
+        class Page(html.parser.HTMLParser):
+            tags, links = [], []
+
+            def handle_starttag(self, tag, attributes):
+                self.tags.append(tag)
+                self.links += [value for name, value in attributes if name in ("src", "href", "xlink:href")]
+
+        parsed = Page()
+        parsed.feed(text)
+        assert parsed.tags.count("svg") == 1 and parsed.tags.count("polyline") == 2 and not parsed.links and "script" not in parsed.tags, parsed.tags
+        assert "://" not in text and "@import" not in text and "url(" not in text, "the page asks for something"
+        self.complains("exists already", "advise", self.trace, "--time", "0.01", "--link", "10", "--format", "html", "-o", page)
+        other = self.folder / "chain64.jsonl"
+        other.write_text(chain(16, 64))
+        text = run("advise", self.trace, other, "--time", "0.01", "--link", "10").stdout
+        assert text.count("smallest memory for 95 % speed") == 2 and "H100 80GB" in text, text
+
+
+def main():
+    passed = failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        tests = Tests(pathlib.Path(folder))
+        for name in [name for name in dir(Tests) if name.startswith("test_")]:
+            try:
+                getattr(tests, name)()
+                passed += 1
+            except Exception as error:  # noqa: BLE001: a suite reports and goes on
+                failed += 1
+                print(f"{name}: {type(error).__name__}: {str(error)[:2000]}")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sys.exit(main())
