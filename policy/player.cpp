@@ -1,6 +1,7 @@
 #include "policy/player.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -11,7 +12,7 @@ using profiler::Trace;
 
 constexpr int longest_warm_up = 8;      // iterations until one begins as it ends
 constexpr int most_attempts = 60;       // plays with fewer decisions each, before all of them are given up
-constexpr int most_unplaced = 32;       // fetches without room looked at after one op
+constexpr std::size_t most_unplaced = 32;  // fetches without room looked at after one op
 
 enum class Where : std::uint8_t { nowhere, device, host, dropped };
 
@@ -276,8 +277,12 @@ private:
             if (used_ + need <= memory_) return true;
             for (const auto& entry : queue_)
                 if (may_leave(entry.second)) order.push_back({-options_.score(static_cast<std::int32_t>(entry.second), state_[entry.second].since, k), entry.second});
-            std::sort(order.begin(), order.end());
-            for (std::size_t i = 0; i < order.size() && used_ + need > memory_; ++i) release(order[i].second);
+            std::make_heap(order.begin(), order.end(), std::greater<>());
+            while (!order.empty() && used_ + need > memory_) {
+                std::pop_heap(order.begin(), order.end(), std::greater<>());
+                release(order.back().second);
+                order.pop_back();
+            }
         } else {
             for (auto next = queue_.begin(); used_ + need > memory_ && next != queue_.end();) {
                 const std::size_t b = next->second;
@@ -323,21 +328,20 @@ private:
     // Fetches that were asked for, as far as nothing up to their use lacks the room. `need`: bytes that the
     // replays before op k and the op itself still take.
     bool fetch_ahead(std::int32_t k, std::int64_t need) {
-        std::vector<Asked> later;
         bool any = false;
-        int unplaced = 0;
-        for (const Asked& asked : waiting_) {
+        std::size_t kept = 0, i = 0;
+        for (; i < waiting_.size() && kept < most_unplaced; ++i) {
+            const Asked asked = waiting_[i];
             State& s = state_[asked.buffer];
             if (s.where != Where::host || s.use != asked.use) continue;
             const std::int64_t bytes = size(asked.buffer);
             const std::int64_t target = s.origin + next_op(asked.buffer, asked.use);
             if (target < origin_ + k) continue;
-            bool fits = unplaced < most_unplaced && used_ + need + bytes <= memory_;
+            bool fits = used_ + need + bytes <= memory_;
             for (std::int64_t j = origin_ + k; fits && j < target; ++j)
                 fits = pinned(j) + live_.working_set(static_cast<std::size_t>(j % ops_)).value + bytes <= memory_;
             if (!fits) {
-                later.push_back(asked);
-                ++unplaced;
+                waiting_[kept++] = asked;
                 continue;
             }
             for (std::int64_t j = origin_ + k; j < target; ++j) pinned(j) += bytes;
@@ -346,7 +350,7 @@ private:
             actions_.push_back({Do::prefetch, before(k), id(asked.buffer)});
             any = true;
         }
-        waiting_ = std::move(later);
+        waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(kept), waiting_.begin() + static_cast<std::ptrdiff_t>(i));
         return any;
     }
 

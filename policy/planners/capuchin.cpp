@@ -11,6 +11,7 @@
 #include "policy/planners/published.hpp"
 
 #include <algorithm>
+#include <queue>
 
 #include "policy/player.hpp"
 #include "policy/simulator.hpp"
@@ -96,23 +97,34 @@ private:
             swapped_.push_back(candidates[i]);
             required -= size(candidates[i]);
         }
-        std::vector<Candidate> rest(candidates.begin() + static_cast<std::ptrdiff_t>(i), candidates.end());
-        while (required > 0 && !rest.empty()) {
-            // The best swap is the one with the most free time; the best recomputation the one of the highest MSPS.
-            std::size_t swap = 0, again = rest.size();
-            double again_time = 0;
-            for (std::size_t r = 0; r < rest.size(); ++r) {
-                if (rest[r].free_time > rest[swap].free_time) swap = r;
-                if (!recompute || !player_.recovery().droppable(rest[r].buffer, rest[r].use)) continue;
-                const double time = time_to_remake(rest[r]);
-                if (again == rest.size() || size(rest[r]) * again_time > size(rest[again]) * time) again = r, again_time = time;
+        // Chains only grow as more is dropped, so MSPS only falls: whoever leads the queue up to date is the best.
+        struct Entry {
+            double msps;
+            std::size_t candidate;
+            std::size_t drops;  // so many were dropped when it was worked out
+            bool operator<(const Entry& other) const { return msps < other.msps; }
+        };
+        std::priority_queue<Entry> queue;
+        std::vector<char> taken(candidates.size(), 0);
+        is_dropped_.assign(trace_.buffers.size(), 0);
+        for (std::size_t c = i; recompute && c < candidates.size(); ++c)
+            if (player_.recovery().droppable(candidates[c].buffer, candidates[c].use)) queue.push({1e300, c, candidates.size()});
+        for (std::size_t swap = i; required > 0; ) {
+            while (swap < candidates.size() && taken[swap]) ++swap;
+            if (swap == candidates.size()) break;
+            while (!queue.empty() && (taken[queue.top().candidate] || queue.top().drops != dropped_.size())) {
+                const Entry entry = queue.top();
+                queue.pop();
+                if (taken[entry.candidate]) continue;
+                const double time = time_to_remake(candidates[entry.candidate]);
+                if (time < 1e300) queue.push({size(candidates[entry.candidate]) / std::max(1.0, time), entry.candidate, dropped_.size()});
             }
-            const bool drop = again < rest.size() && again_time / size(rest[again]) < -rest[swap].free_time / size(rest[swap]);
-            const std::size_t taken = drop ? again : swap;
-            required -= size(rest[taken]);
-            (drop ? dropped_ : swapped_).push_back(rest[taken]);
-            if (drop) is_dropped_.resize(trace_.buffers.size()), is_dropped_[rest[taken].buffer] = 1;
-            rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(taken));
+            const bool drop = !queue.empty() && 1 / queue.top().msps < -candidates[swap].free_time / size(candidates[swap]);
+            const std::size_t chosen = drop ? queue.top().candidate : swap;
+            taken[chosen] = 1;
+            required -= size(candidates[chosen]);
+            (drop ? dropped_ : swapped_).push_back(candidates[chosen]);
+            if (drop) is_dropped_[candidates[chosen].buffer] = 1;
         }
     }
 
@@ -120,7 +132,7 @@ private:
 
     double time_to_remake(const Candidate& c) const {
         ReplayChain chain;
-        const auto at_hand = [&](std::int32_t b) { return is_dropped_.empty() || !is_dropped_[static_cast<std::size_t>(b)]; };
+        const auto at_hand = [&](std::int32_t b) { return !is_dropped_[static_cast<std::size_t>(b)]; };
         if (!player_.recovery().chain({static_cast<std::int32_t>(c.buffer)}, c.back, at_hand, chain)) return 1e300;
         return static_cast<double>(chain.time.value);
     }
