@@ -31,7 +31,8 @@ struct Gap {
 
 // All that planners ask of a trace beyond its flat form. Shared by drafts; never changed.
 struct Gaps {
-    Gaps(const CompiledTrace& trace, bool recompute);
+    // Gaps of the smallest buffers, as many as make up `negligible` bytes, are not open: they are not worth a thought.
+    Gaps(const CompiledTrace& trace, bool recompute, std::int64_t negligible);
     const CompiledTrace& trace;
     std::vector<Gap> all;
     std::vector<std::int32_t> begin;    // per buffer: its first gap

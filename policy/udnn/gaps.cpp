@@ -63,7 +63,16 @@ private:
 
 }  // namespace
 
-Gaps::Gaps(const CompiledTrace& t, bool recompute) : trace(t) {
+Gaps::Gaps(const CompiledTrace& t, bool recompute, std::int64_t negligible) : trace(t) {
+    std::vector<std::int64_t> sizes = t.bytes;
+    std::sort(sizes.begin(), sizes.end());
+    std::int64_t least = 0;
+    for (const std::int64_t size : sizes) {
+        negligible -= size;
+        if (negligible < 0) break;
+        least = size;
+    }
+    if (!sizes.empty() && least == sizes.back()) least = 0;
     slot.assign(t.access.data.size(), -1);
     writer.assign(t.access.data.size(), -1);
     std::vector<std::int32_t> latest(t.buffers, -1), position(t.buffers, 0);
@@ -80,7 +89,7 @@ Gaps::Gaps(const CompiledTrace& t, bool recompute) : trace(t) {
             if (end && !t.persistent[b]) break;
             const std::int32_t to = end ? uses[0].op : uses[i + 1].op;
             const bool open = end ? !(uses[i].op == t.ops - 1 && to == 0) && t.ops > 1 : to > uses[i].op + 1;
-            all.push_back({b, uses[i].op, to, written, end, open, false, t.bytes[b], 0});
+            all.push_back({b, uses[i].op, to, written, end, open && t.bytes[b] > least, false, t.bytes[b], 0});
         }
     }
     begin.push_back(static_cast<std::int32_t>(all.size()));

@@ -14,7 +14,8 @@ namespace udnnmem::policy::udnn {
 
 class Search {
 public:
-    Search(const CompiledTrace& trace, const Machine& machine, bool recompute);
+    // `negligible`: see Gaps.
+    Search(const CompiledTrace& trace, const Machine& machine, bool recompute, std::int64_t negligible);
 
     struct Found {
         Draft draft;

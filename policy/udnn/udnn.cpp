@@ -2,6 +2,8 @@
 // for their plans are judged by the same engine and the best plan wins, whoever made it.
 #include "policy/udnn/udnn.hpp"
 
+#include <memory>
+
 #include "policy/udnn/search.hpp"
 
 namespace udnnmem::policy {
@@ -36,8 +38,13 @@ Plan plan_udnn(const profiler::Trace& trace, const Machine& machine, const Plann
     const udnn::Stopwatch watch(options.time_budget);
     const CompiledTrace compiled(trace);
     Engine engine(compiled, machine);
-    udnn::Search search(compiled, machine, options.recompute);
-    search.first();
+    auto ours = std::make_unique<udnn::Search>(compiled, machine, options.recompute, machine.memory.value / 500);
+    ours->first();
+    if (ours->best().time == INT64_MAX) {  // so tight that the small ones count
+        ours = std::make_unique<udnn::Search>(compiled, machine, options.recompute, 0);
+        ours->first();
+    }
+    udnn::Search& search = *ours;
     Judged best;
     if (search.best().time > compiled.ideal) try_others(trace, compiled, machine, options, engine, watch, best);
     if (options.time_budget.value > 0 && search.best().time > compiled.ideal) {
@@ -48,10 +55,10 @@ Plan plan_udnn(const profiler::Trace& trace, const Machine& machine, const Plann
         search.improve(watch, 1, compiled.ideal, tick);
     }
     if (search.best().time < INT64_MAX) {
-        CompiledPlan ours = search.best_plan();
-        const Verdict verdict = engine.run(ours);
+        CompiledPlan plan = search.best_plan();
+        const Verdict verdict = engine.run(plan);
         if (verdict.valid() && verdict.time <= best.time) {
-            best.plan = std::move(ours);
+            best.plan = std::move(plan);
             best.time = verdict.time;
         }
     }
