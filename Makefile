@@ -100,6 +100,14 @@ test: all $(TEST_NEEDS) ## run the tests (within 20 minutes on 2 cores)
 
 check: all $(TEST_NEEDS) $(CHECK_NEEDS) ## everything, at full length, also under ASan+UBSan and TSan (hours)
 	@UDNNMEM_TEST_FULL=1 $(PYTHON) tests/run.py --build $(B) $(TEST_SUITES) $(CHECK_SUITES)
+	@$(MAKE) --no-print-directory VARIANT=asan sanitised
+	@$(MAKE) --no-print-directory VARIANT=tsan sanitised
+
+# The unit tests of a sanitised build; under TSan random programs with the library as well.
+SANITISED_NEEDS = $(filter $(B)/tests/unit-%,$(TEST_NEEDS)) \
+  $(if $(filter tsan,$(VARIANT)),$(B)/libudnnmem.so $(B)/softgpu/libcuda.so $(B)/workloads/random)
+sanitised: $(SANITISED_NEEDS)
+	@$(PYTHON) tests/run.py --build $(B) $(filter $(B)/tests/unit-%,$(TEST_SUITES)) $(if $(filter tsan,$(VARIANT)),tests/e2e/random_programs.py)
 
 bench: all $(BENCHES) ## measure; prints a table, writes build/bench.json
 	@$(PYTHON) tests/bench/run.py --output $(BUILD)/bench.json $(BENCHES)
@@ -118,5 +126,6 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 
-.PHONY: all test check bench demo install clean help
+
+.PHONY: all test check sanitised bench demo install clean help
 .DELETE_ON_ERROR:
