@@ -10,6 +10,7 @@
 #include "policy/bounds.hpp"
 #include "policy/compiled.hpp"
 #include "policy/engine.hpp"
+#include "policy/lp_bound.hpp"
 #include "policy/planner.hpp"
 #include "policy/simulator.hpp"
 #include "tests/policy/networks.hpp"
@@ -170,4 +171,32 @@ TEST_CASE("small networks: near the best of all plans", "[udnn][oracle]") {
     REQUIRE(cases == wanted);
     WARN(cases << " networks: geomean " << std::exp(sum / cases) << ", worst " << worst << ", " << optimal << " optimal or better");
     CHECK(std::exp(sum / cases) <= 1.02);
+}
+
+TEST_CASE("the linear programme bounds the best of all plans, and more tightly than windows do", "[udnn][oracle]") {
+    std::mt19937_64 random(5);
+    double ours = 0, windows = 0;
+    int cases = 0;
+    for (int tries = 0; cases < 12 && tries < 400; ++tries) {
+        const auto trace = tiny(random);
+        auto m = machine(CompiledTrace(trace).peak_live * between(random, 45, 80) / 100);
+        m.link_latency = Nanoseconds(0);  // which the bounds leave out
+        const std::int64_t best = optimum(trace, m, false);
+        if (best == 0 || best == INT64_MAX) continue;
+        const auto bound = lp_bound(trace, m, Nanoseconds(20'000'000'000));
+        if (!bound) {
+            WARN("no solver");
+            return;
+        }
+        INFO("try " << tries << ", best " << best);
+        CHECK(bound->value <= best);
+        CHECK(bound->value >= CompiledTrace(trace).ideal - 2);
+        ours += static_cast<double>(bound->value) / static_cast<double>(best);
+        windows += static_cast<double>(lower_bound(trace, m).value) / static_cast<double>(best);
+        ++cases;
+    }
+    REQUIRE(cases == 12);
+    WARN("part of the optimum: linear programme " << ours / cases << ", windows " << windows / cases);
+    CHECK(ours >= windows);
+    CHECK(ours / cases > 0.8);
 }
