@@ -6,7 +6,7 @@
 // link still has to carry, which occupies memory too. Keeping costs memory; offloading costs link, and time
 // where the backlog does not fit beside the rest; computing again costs the layer's forward time and keeps
 // its input. Memory that the backward pass itself takes is not in the programme: it is solved for several
-// sizes, and the simulator chooses. Prefetches are laid so that the transfers, taken back to back, end
+// sizes, and the simulator chooses, plain paging among the choices. Prefetches are laid so that the transfers, taken back to back, end
 // when they are needed.
 #include "policy/planners/published.hpp"
 
@@ -34,9 +34,9 @@ public:
     Plan plan(bool recompute) {
         const double room = static_cast<double>(machine_.memory.value - live_.persistent().value);
         const bool fits = live_.peak() <= machine_.memory;
-        return fastest(trace_, machine_, room > 0 && !fits ? std::size(sizes) : 1, [&](std::size_t i) {
+        return fastest(trace_, machine_, room > 0 && !fits ? std::size(sizes) + 1 : 1, [&](std::size_t i) {
             std::vector<Gap> gaps = Player::keep_all(live_);
-            if (room > 0 && !fits && layers_.count()) apply(solve(room * sizes[i], recompute), gaps);
+            if (room > 0 && !fits && i < std::size(sizes) && layers_.count()) apply(solve(room * sizes[i], recompute), gaps);
             return player_.play(gaps, {PlayOptions::Order::next_use});
         });
     }
