@@ -109,6 +109,9 @@ SANITISED_NEEDS = $(filter $(B)/tests/unit-%,$(TEST_NEEDS)) \
 sanitised: $(SANITISED_NEEDS)
 	@$(PYTHON) tests/run.py --build $(B) $(filter $(B)/tests/unit-%,$(TEST_SUITES)) $(if $(filter tsan,$(VARIANT)),tests/e2e/random_programs.py)
 
+test-real: all $(BUILD)/real/ready ## real frameworks under the library, at full length
+	@UDNNMEM_TEST_FULL=1 $(PYTHON) tests/run.py --limit 28800 --build $(B) tests/real/tinygrad.py
+
 bench: all $(BENCHES) ## measure; prints a table, writes build/bench.json
 	@$(PYTHON) tests/bench/run.py --output $(BUILD)/bench.json $(BENCHES)
 
@@ -127,5 +130,5 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 
 
-.PHONY: all test check sanitised bench demo install clean help
+.PHONY: all test check sanitised test-real bench demo install clean help
 .DELETE_ON_ERROR:
