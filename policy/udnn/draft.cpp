@@ -8,16 +8,13 @@ Drafter::Drafter(const Gaps& gaps, const Machine& machine)
     : gaps_(gaps), trace_(gaps.trace), machine_(machine), replays_(gaps.trace), where_(trace_.buffers), since_(trace_.buffers),
       event_(trace_.buffers), gap_now_(trace_.buffers), dirty_(trace_.buffers), op_stamp_(trace_.ops, 0) {
     const Engine engine(trace_, machine);
-    for (std::int32_t b = 0; b < trace_.buffers; ++b) {
-        in_time_.push_back(engine.in_time(b));
-        out_time_.push_back(engine.out_time(b));
-    }
-    expect(1);
+    for (std::int32_t b = 0; b < trace_.buffers; ++b) in_time_.push_back(engine.in_time(b));
+    expect_ideal();
 }
 
-void Drafter::expect(double pace) {
+void Drafter::expect_ideal() {
     start.assign(trace_.ops + 1, 0);
-    for (std::int32_t k = 0; k < trace_.ops; ++k) start[k + 1] = start[k] + static_cast<std::int64_t>(pace * static_cast<double>(trace_.duration[k]));
+    for (std::int32_t k = 0; k < trace_.ops; ++k) start[k + 1] = start[k] + trace_.duration[k];
 }
 
 void Drafter::fetch(std::int32_t b, std::int32_t op) {
@@ -205,9 +202,10 @@ again:
         }
     }
     std::erase_if(events_, [](const Event& e) { return e.buffer < 0; });
-    if (count != Count::ends) deadlines();
-    if (count == Count::placed) place(draft);
-    if (count == Count::timed) time_links(draft);
+    if (count == Count::placed) {
+        deadlines();
+        place(draft);
+    }
     excess = 0;
     for (std::int64_t u : usage) excess += std::max<std::int64_t>(0, u - machine_.memory.value);
     if (count == Count::placed) emit(draft);
@@ -228,11 +226,6 @@ void Drafter::deadlines() {
     }
 }
 
-// Counts bytes in at ops [from, to), which may lie beyond the iteration's end or before its start.
-void Drafter::hold(std::int32_t from, std::int32_t to, std::int64_t bytes) {
-    for (std::int32_t k = from; k < to; ++k) usage[(k + trace_.ops) % trace_.ops] += bytes;
-}
-
 // Whether the copy out of an eviction is made right after the last write: only if the buffer stays from there on.
 bool Drafter::early_copy(const Draft& draft, std::int32_t g) const {
     const Gap& gap = gaps_.all[g];
@@ -241,31 +234,6 @@ bool Drafter::early_copy(const Draft& draft, std::int32_t g) const {
         h = h > gaps_.begin[gap.buffer] ? h - 1 : gaps_.begin[gap.buffer + 1] - 1;
         if (draft.mode[h] != keep) return false;
         if (gaps_.all[h].from == gap.last_write || h == g) return true;
-    }
-}
-
-void Drafter::time_links(const Draft& draft) {
-    const std::int32_t ops = trace_.ops;
-    const std::int64_t period = start[ops];
-    copies_.clear();
-    for (const Event& e : events_)
-        if (e.what == Do::evict && e.copies)
-            copies_.push_back({early_copy(draft, e.gap) ? gaps_.all[e.gap].last_write : e.op, e.buffer, e.op});
-    std::stable_sort(copies_.begin(), copies_.end(), [](const Copy& a, const Copy& b) { return a.op < b.op; });
-    std::int64_t link = 0;
-    for (const Copy& c : copies_) {
-        link = std::max(link, start[c.op + 1]) + out_time_[c.buffer];
-        std::int32_t k = c.leaves + 1;
-        const std::int32_t last = k + ops / 2;
-        while (k < last && (k < ops ? start[k] : start[k - ops] + period) < link) ++k;
-        hold(c.leaves + 1, k, trace_.bytes[c.buffer]);
-    }
-    for (std::size_t i = 0; i < fetches_.size(); ++i) {
-        const Fetch& f = fetches_[i];
-        std::int32_t k = f.to;
-        const std::int32_t low = f.wraps ? f.from + 1 - ops : f.from + 1;
-        while (k > low && (k > 0 ? start[k] : start[k + ops] - period) > latest_[i]) --k;
-        hold(k, f.to, trace_.bytes[f.buffer]);
     }
 }
 

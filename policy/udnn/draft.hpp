@@ -53,10 +53,9 @@ class Drafter {
 public:
     Drafter(const Gaps& gaps, const Machine& machine);
 
-    // How usage counts transfers: not at all; fetches from where they are placed, and the plan is written; or
-    // as on links that keep to `start`: evicted buffers until their copy has ended, fetched ones from the last
-    // moment at which their fetch must start, whether they fit or not.
-    enum class Count { ends, placed, timed };
+    // What usage counts of a fetched buffer: from the op that wants it on, or from where the fetch is placed;
+    // only with the latter is the plan written.
+    enum class Count { ends, placed };
 
     // Fills usage, excess, and (placed) plan. Drafts whose chains break a rule are repaired: such gaps become `keep`.
     void build(Draft& draft, Count count = Count::placed);
@@ -67,19 +66,16 @@ public:
     std::int64_t in_bytes = 0, recompute = 0;
     std::vector<std::int32_t> restored; // per gap left: the op before whose replay its buffer came back already; -1
     std::vector<std::int64_t> start;    // per op: when it is expected to start (ns); set from a simulation
-    void expect(double pace);           // ops that take `pace` times their time
+    void expect_ideal();
 
 private:
     struct Fetch { std::int32_t buffer, from, to; bool wraps; };
     struct Event { std::int32_t op, buffer, gap; Do what; bool copies; };
-    struct Copy { std::int32_t op, buffer, leaves; };
     void chain_for(std::int32_t buffer, std::int32_t writer, std::int32_t op);
     bool replay_before(std::int32_t op, Draft& draft);
     void deadlines();
     void place(const Draft& draft);
-    void time_links(const Draft& draft);
     bool early_copy(const Draft& draft, std::int32_t gap) const;
-    void hold(std::int32_t from, std::int32_t to, std::int64_t bytes);
     void emit(const Draft& draft);
     void fetch(std::int32_t buffer, std::int32_t op);
 
@@ -90,9 +86,8 @@ private:
     enum Where : std::uint8_t { nowhere, here, off, dropped };
     std::vector<std::uint8_t> where_;
     std::vector<std::int32_t> since_, event_, gap_now_;  // per buffer
-    std::vector<std::int64_t> in_time_, out_time_;
+    std::vector<std::int64_t> in_time_;
     std::vector<std::uint8_t> dirty_;
-    std::vector<Copy> copies_;
     std::vector<std::int64_t> op_stamp_;
     std::int64_t stamp_ = 0;
     std::vector<std::int32_t> chain_, stack_, made_, seeds_, passing_;

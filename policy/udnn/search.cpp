@@ -36,7 +36,7 @@ void Search::expect(const EngineTimeline& timeline) {
 // that the former showed, whichever is better.
 std::int64_t Search::attempt(const Prices& prices, EngineTimeline& timeline) {
     Draft draft = blank();
-    drafter_.expect(1);
+    drafter_.expect_ideal();
     const bool fits = selector_.fit(draft, prices);
     if (fits) {
         selector_.prune(draft, prices);

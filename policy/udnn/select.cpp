@@ -77,23 +77,6 @@ std::int64_t Selector::most(std::int32_t from, std::int32_t to) {
     return value;
 }
 
-Selector::Window Selector::window(const Gap& gap, std::uint8_t mode, const Prices& prices) const {
-    Window w{gap.from + 1, gap.to + (gap.wraps ? trace_.ops : 0)};
-    if (mode != swap) return w;
-    const auto& start = drafter_.start;
-    const std::int64_t period = start[trace_.ops];
-    const auto at = [&](std::int32_t k) { return k < trace_.ops ? start[k] : start[k - trace_.ops] + period; };
-    if (prices.head > 0) {
-        const auto until = at(w.from) + static_cast<std::int64_t>(prices.head * static_cast<double>(out_time_[gap.buffer]));
-        while (w.from < w.to && at(w.from) < until) ++w.from;
-    }
-    if (prices.tail > 0) {
-        const auto since = at(w.to) - static_cast<std::int64_t>(prices.tail * static_cast<double>(in_time_[gap.buffer]));
-        while (w.from < w.to && at(w.to - 1) > since) --w.to;
-    }
-    return w;
-}
-
 double Selector::cost(std::int32_t g, std::uint8_t mode, const Prices& prices) const {
     const Gap& gap = gaps_.all[g];
     if (mode == swap) {
@@ -101,8 +84,8 @@ double Selector::cost(std::int32_t g, std::uint8_t mode, const Prices& prices) c
         const bool dirty = gap.last_write == gap.from || !trace_.persistent[gap.buffer] || gap.last_write > gap.from ||
                            (gap.last_write >= 0 && g > gaps_.begin[gap.buffer] && gaps_.all[g - 1].from < gap.last_write);
         const std::int32_t copied = gap.last_write >= 0 ? gap.last_write : gap.from;
-        return prices.in * prices.in_at[stretch_[gap.to]] * static_cast<double>(in_time_[gap.buffer]) +
-               prices.out * prices.out_at[stretch_[copied]] * (dirty ? 1.0 : 0.05) * static_cast<double>(out_time_[gap.buffer]);
+        return prices.in_at[stretch_[gap.to]] * static_cast<double>(in_time_[gap.buffer]) +
+               prices.out_at[stretch_[copied]] * (dirty ? 1.0 : 0.05) * static_cast<double>(out_time_[gap.buffer]);
     }
     double time = 0;
     for (std::int32_t op : gaps_.replayed[g])
@@ -194,7 +177,7 @@ bool Selector::fit(Draft& draft, const Prices& prices, int rounds) {
         weight_.assign(2 * static_cast<std::size_t>(trace_.ops) + 1, 0);
         for (std::int32_t k = 0; k < 2 * trace_.ops; ++k) {
             const auto lack = static_cast<double>(drafter_.usage[k % trace_.ops] - machine_.memory.value);
-            weight_[k + 1] = weight_[k] + (lack > 0 ? std::pow(lack * 1e-9, prices.power) * prices.memory_at[stretch_[k % trace_.ops]] : 0);
+            weight_[k + 1] = weight_[k] + (lack > 0 ? lack * 1e-9 * prices.memory_at[stretch_[k % trace_.ops]] : 0);
         }
         candidates_.clear();
         for (std::size_t i = 0; i < gaps_.all.size(); ++i) {
@@ -207,12 +190,12 @@ bool Selector::fit(Draft& draft, const Prices& prices, int rounds) {
                 const std::int32_t to = gap.to + (gap.wraps ? trace_.ops : 0);
                 const double gain = (weight_[to] - weight_[back]) * static_cast<double>(gap.bytes);
                 if (gain <= 0) continue;
-                const double price = draft.mode[i] == swap ? prices.in * prices.in_at[stretch_[gap.to]] * static_cast<double>(in_time_[gap.buffer])
+                const double price = draft.mode[i] == swap ? prices.in_at[stretch_[gap.to]] * static_cast<double>(in_time_[gap.buffer])
                                                            : prices.compute * prices.compute_at[stretch_[gap.to]] * replay_cost(g, draft);
                 double score = gain / (price + 1);
                 if (prices.noise > 0) score *= std::exp(prices.noise * normal(random));
                 candidates_.push_back({score, g, draft.mode[i], true});
-                if (draft.mode[i] == drop && prices.swaps) {
+                if (draft.mode[i] == drop) {
                     score = gain / (cost(g, swap, prices) + 1);
                     if (prices.noise > 0) score *= std::exp(prices.noise * normal(random));
                     candidates_.push_back({score, g, swap, true});
@@ -221,8 +204,8 @@ bool Selector::fit(Draft& draft, const Prices& prices, int rounds) {
             }
             Candidate best{0, g, keep, false};
             for (std::uint8_t mode : {swap, drop}) {
-                if (mode == swap ? !prices.swaps : !(prices.drops && gap.droppable)) continue;
-                const Window w = window(gap, mode, prices);
+                if (mode == drop && !(prices.drops && gap.droppable)) continue;
+                const Window w = window(gap);
                 if (w.from >= w.to) continue;
                 const double gain = (weight_[w.to] - weight_[w.from]) * static_cast<double>(gap.bytes);
                 if (gain <= 0) continue;
@@ -233,6 +216,10 @@ bool Selector::fit(Draft& draft, const Prices& prices, int rounds) {
             if (best.mode != keep) candidates_.push_back(best);
         }
         std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) { return a.score != b.score ? a.score > b.score : a.gap < b.gap; });
+        // The host budget, on the safe side: as if all that is swapped were there at once.
+        std::int64_t host = machine_.host.value;
+        for (std::size_t g = 0; g < draft.mode.size(); ++g)
+            if (draft.mode[g] == swap) host -= gaps_.all[g].bytes;
         std::size_t taken = 0;
         for (const Candidate& c : candidates_) {
             const Gap& gap = gaps_.all[c.gap];
@@ -241,20 +228,22 @@ bool Selector::fit(Draft& draft, const Prices& prices, int rounds) {
                 const std::int32_t back = drafter_.restored[c.gap], to = gap.to + (gap.wraps ? trace_.ops : 0);
                 if (!draft.retain[c.gap] || most(back, to) <= 0) continue;
                 if (mode == draft.mode[c.gap]) draft.retain[c.gap] = 0;
-                else if (draft.mode[c.gap] == drop) draft.mode[c.gap] = mode;
+                else if (draft.mode[c.gap] == drop && gap.bytes <= host) draft.mode[c.gap] = mode, host -= gap.bytes;
                 else continue;
                 add(back, to, -gap.bytes);
                 ++taken;
                 continue;
             }
-            if (mode == drop && !may_drop(c.gap, limit)) {
-                if (!prices.swaps) continue;
-                mode = swap;
+            if (mode == drop && !may_drop(c.gap, limit)) mode = swap;
+            if (mode == swap && gap.bytes > host) {
+                if (!prices.drops || !gap.droppable || !may_drop(c.gap, limit)) continue;
+                mode = drop;
             }
-            const Window w = window(gap, mode, prices);
+            const Window w = window(gap);
             if (w.from >= w.to || most(w.from, w.to) <= 0) continue;
             draft.mode[c.gap] = mode;
             if (mode == drop) join(c.gap);
+            else host -= gap.bytes;
             add(w.from, w.to, -gap.bytes);
             ++taken;
         }

@@ -14,16 +14,14 @@
 namespace udnnmem::policy::udnn {
 
 struct Prices {
-    double in = 1, out = 1, compute = 1;     // of a ns of each
+    double compute = 1;                      // of a ns of replay against one of either link
     static constexpr int stretches = 48;     // the iteration in so many parts of equal ideal time, each with prices of its own
     std::array<double, stretches> in_at, out_at, compute_at;
     std::array<double, stretches> memory_at; // worth of a byte there, where it lacks
     Prices() { in_at.fill(1); out_at.fill(1); compute_at.fill(1); memory_at.fill(1); }
     std::int64_t segment = INT64_MAX;        // dropped buffers that one replay recreates: at most so many bytes
     double noise = 0;                        // spread of a random factor on every score
-    double head = 0, tail = 0;               // how many transfer times after a gap's start / before its end do not count as free
-    double power = 1;                        // of the lack at an op in its weight
-    bool swaps = true, drops = true;
+    bool drops = true;
 };
 
 class Selector {
@@ -52,7 +50,7 @@ private:
     void add(std::int32_t node, std::int32_t low, std::int32_t high, std::int32_t from, std::int32_t to, std::int64_t bytes);
     std::int64_t most(std::int32_t node, std::int32_t low, std::int32_t high, std::int32_t from, std::int32_t to) const;
     struct Window { std::int32_t from, to; };
-    Window window(const Gap& gap, std::uint8_t mode, const Prices& prices) const;
+    Window window(const Gap& gap) const { return {gap.from + 1, gap.to + (gap.wraps ? trace_.ops : 0)}; }
     double cost(std::int32_t gap, std::uint8_t mode, const Prices& prices) const;
     bool may_drop(std::int32_t gap, std::int64_t limit);
     void join(std::int32_t gap);

@@ -105,7 +105,7 @@ TEST_CASE("no case of the reference is more than 1 % slower", "[udnn][reference]
     CHECK(geomean(of_ideal["modern 15.75 50"]) > 0.89);
     CHECK(geomean(of_ideal["modern 15.75 25"]) > 0.70);
     CHECK(geomean(of_ideal["roofline 55 50"]) > 0.93);
-    CHECK(geomean(of_ideal["roofline 55 25"]) > 0.78);
+    CHECK(geomean(of_ideal["roofline 55 25"]) > 0.74);
 }
 
 TEST_CASE("BERT as recorded, 15.754 GB/s, without recompute", "[udnn][reference]") {
@@ -133,5 +133,18 @@ TEST_CASE("the first plan is there at once, and more time is never worse", "[udn
         REQUIRE(out.valid);
         CHECK(out.time.value <= before);
         before = out.time.value;
+    }
+}
+
+TEST_CASE("a host budget is kept: what finds no room there is replayed", "[udnn]") {
+    const auto& trace = network("resnet50-b768-roofline");
+    auto m = card(CompiledTrace(trace).peak_live / 2, 55);
+    for (const std::int64_t host : {0ll, 2'000'000'000ll}) {
+        m.host = Bytes(host);
+        const auto out = planned(trace, m, true, 0.5);
+        INFO(out.error);
+        REQUIRE(out.valid);
+        CHECK(out.peak_host.value <= host);
+        CHECK(out.time.value < CompiledTrace(trace).ideal * 13 / 10);
     }
 }
