@@ -115,7 +115,7 @@ test-real: all $(BUILD)/real/ready ## real frameworks under the library, at full
 bench: all $(BENCHES) ## measure; prints a table, writes build/bench.json
 	@$(PYTHON) tests/bench/run.py --output $(BUILD)/bench.json $(BENCHES)
 
-demo: all ## train a 200-layer network in 35 % of its device memory, on the software GPU if there is no card
+demo: all $(BUILD)/real/ready ## train two networks, one in Python, in 35 % of their device memory, on the software GPU if there is no card
 	@scripts/demo/demo.sh
 
 install: all ## install the library and the tool under PREFIX (default /usr/local)

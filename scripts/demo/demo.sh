@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The demo (make demo): a 200-layer residual network is trained on handwritten digits three times.
+# The demo (make demo). First half: a 200-layer residual network is trained on handwritten digits three times.
 #   1. with enough device memory: measures the peak of its live bytes, keeps every loss with all its bits;
 #   2. on a device of 35 % of that: ends in out of memory;
 #   3. on the same small device with LD_PRELOAD=libudnnmem.so: trains, and prints the same bits.
 # Fails (exit status 1) if anything differs, the accuracy is below 95 %, or the device's own count of its memory says
-# more than 35 %. Runs on the software GPU where there is no NVIDIA driver, or with DEMO_DEVICE=software.
+# more than 35 %. Second half: transformer.sh. Runs on the software GPU where there is no NVIDIA driver, or with DEMO_DEVICE=software.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 build=$PWD/build
@@ -87,3 +87,4 @@ else
   echo "3. with LD_PRELOAD=libudnnmem.so and a budget of $budget bytes: $took s"
 fi
 echo "all $losses losses, the parameters and the accuracy ($accuracy) are bit-identical: $enough_took s with enough memory, $took s in $share % of it"
+[ "${DEMO_TRANSFORMER:-1}" = 0 ] || DEMO_DEVICE=$device scripts/demo/transformer.sh
