@@ -44,6 +44,7 @@ struct Request {
     std::vector<Buffer*> uncopied;    // of those: brought in without their contents, which the host frames still have
     bool everything = false;          // an op whose access set is not known
     bool host_allowed = false;        // granted from host frames where device frames cannot be had
+    bool moved = false;               // had to wait for more than a first touch
     bool holding = false, done = false;
     CUresult result = CUDA_SUCCESS;
     std::int64_t since_ns = 0;

@@ -14,10 +14,12 @@ CUresult DevicePager::acquire(Request& r) {
     mover_wake_.notify_one();
     granted_.wait(lock, [&] { return r.done || stopping_; });
     requests_.remove(&r);
-    ++stats_.stalls;
-    stats_.stall_ns += now_ns() - r.since_ns;
+    if (r.moved) {
+        ++stats_.stalls;
+        stats_.stall_ns += now_ns() - r.since_ns;
+    }
     if (!r.done) return CUDA_ERROR_DEINITIALIZED;
-    if (!r.need.empty()) tell(profiler::EventKind::stall, r.need[0], r.need[0]->capacity, r.since_ns);
+    if (r.moved && !r.need.empty()) tell(profiler::EventKind::stall, r.need[0], r.need[0]->capacity, r.since_ns);
     return r.result;
 }
 
@@ -121,6 +123,7 @@ bool DevicePager::serve(Request& r, bool oldest) {
         progress = true;
     }
     for (Buffer* b : r.need) {
+        if (b->moving) r.moved = true;
         if (b->residency == Residency::evicting && cancel(b)) progress = true;
         if (b->residency == Residency::fetching && deadline && cancel(b)) progress = true;
         if (ready(b)) continue;
@@ -152,11 +155,13 @@ bool DevicePager::bring(Request& r, Buffer* b) {
             if (result != CUDA_SUCCESS) grant(r, result == CUDA_ERROR_OUT_OF_MEMORY ? result : CUDA_ERROR_OUT_OF_MEMORY);
             return true;
         }
+        r.moved = true;
         const bool overwritten = std::find(r.overwrites.begin(), r.overwrites.end(), b) != r.overwrites.end();
         if (overwritten && b->touched) r.uncopied.push_back(b);
         start_fetch(b, std::move(frames), b->touched && !overwritten);
         return true;
     }
+    r.moved = true;
     if (!force && make_room(b->capacity)) return true;
     // Room is on its way as long as something moves out.
     const bool coming = std::any_of(moves_.begin(), moves_.end(), [](const Move& m) { return m.kind == Move::Kind::evict; });
