@@ -1,5 +1,6 @@
 #include "profiler/trace/record.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -95,7 +96,9 @@ Expected<void> write_text(const std::string& path, const std::string& text) {
 bool Record::fail(const char* field, const std::string& rule) {
     const auto kind = object_.find("kind");
     error_.message = fmt::format("{}: line {}: {}.{}: {}", file_, line_,
-                                 kind != object_.end() && kind->is_string() ? kind->get<std::string>() : "record", field, rule);
+                                 kind != object_.end() && kind->is_string() ? kind->get<std::string>().substr(0, 40) : "record", field, rule);
+    // Kind and rule may quote the file: a message stays one line.
+    std::replace_if(error_.message.begin(), error_.message.end(), [](unsigned char c) { return c < ' '; }, '?');
     return false;
 }
 

@@ -163,7 +163,7 @@ Graph graph_of(const Function& f) {
 std::vector<std::vector<std::uint32_t>> live_after_stops(const Function& f) {
     std::vector<std::vector<std::uint32_t>> result(f.body.size());
     const Graph g = graph_of(f);
-    const std::size_t words = (f.registers.size() + 63) / 64, nodes = g.nodes.size();
+    const std::size_t words = f.registers.size() / 64 + 1, nodes = g.nodes.size();
     if (words * nodes > (std::size_t{1} << 26)) throw Refusal(f.line, "the kernel is too large to follow its registers");
     using Set = std::vector<std::uint64_t>;
     auto bit = [](std::uint32_t r) { return 1ULL << (r & 63); };
