@@ -123,7 +123,7 @@ bool Record::read_number_or(const char* field, double low, double otherwise, dou
     const auto found = object_.find(field);
     if (found == object_.end()) return true;
     if (!found->is_number() || !(found->get<double>() >= low)) return fail(field, fmt::format("must be a number of at least {}, is {}", low, shown(*found)));
-    to = found->get<double>();
+    to = found->get<double>() + 0.0;  // -0 becomes 0
     return true;
 }
 
