@@ -16,7 +16,7 @@
 
 #include "shim/cli/commands.hpp"
 #include "shim/cli/format.hpp"
-#include "shim/cli/host_facts.hpp"
+#include "shim/host/host_memory.hpp"
 #include "shim/cli/installation.hpp"
 #include "shim/cli/trial.hpp"
 #include "shim/options/options.hpp"
@@ -68,18 +68,18 @@ Finding check_library() {
 }
 
 Finding check_memory(const Options& options) {
-    const auto available = memory_available();
+    const auto available = host::memory_available();
     if (!available) return {Verdict::warn, "memory: /proc/meminfo cannot be read: set UDNNMEM_HOST_BUDGET"};
-    const auto cgroup = cgroup_memory();
-    const Bytes usable = cgroup ? std::min(*available, cgroup->limit - cgroup->used) : *available;
+    const Bytes usable = host::usable_memory().value_or(*available);
     const Bytes budget = options.host_budget.resolve(usable, usable);
     if (budget > usable)
         return {Verdict::warn, fmt::format("memory: the host budget of {} exceeds the {} available: lower UDNNMEM_HOST_BUDGET", human(budget), human(usable))};
-    return {Verdict::ok, fmt::format("memory: {} available, host budget {}", human(*available), human(budget))};
+    const int ranks = host::ranks_here();
+    return {Verdict::ok, fmt::format("memory: {} available{}, host budget {}", human(*available), ranks > 1 ? fmt::format(" to {} ranks", ranks) : "", human(budget))};
 }
 
 Finding check_cgroup() {
-    const auto cgroup = cgroup_memory();
+    const auto cgroup = host::cgroup_memory();
     if (!cgroup) return {Verdict::ok, "cgroup: no memory limit"};
     const Bytes left = cgroup->limit - cgroup->used;
     const Verdict verdict = left < Bytes(std::int64_t{1} << 30) ? Verdict::warn : Verdict::ok;
@@ -88,7 +88,7 @@ Finding check_cgroup() {
 }
 
 Finding check_locked_memory() {
-    const auto limit = locked_memory_limit();
+    const auto limit = host::locked_memory_limit();
     if (!limit) return {Verdict::warn, "locked memory: the limit cannot be read"};
     if (*limit == Bytes::max()) return {Verdict::ok, "locked memory: unlimited"};
     if (::geteuid() == 0) return {Verdict::ok, fmt::format("locked memory: {}, which does not bind root", human(*limit))};

@@ -8,8 +8,9 @@
 #include <mutex>
 
 #include "interpose/driver.hpp"
-#include "shim/options/pattern.hpp"
+#include "shim/host/host_memory.hpp"
 #include "shim/log/log.hpp"
+#include "shim/options/pattern.hpp"
 
 extern char** environ;
 
@@ -19,35 +20,6 @@ namespace {
 std::atomic<Session*> g_session{nullptr};
 std::atomic<bool> g_over{false};     // never again in this process
 std::mutex g_starting;
-
-// Bytes of memory that pinned frames may take by default are a share of this: MemAvailable, or the cgroup's limit if that
-// is tighter.
-std::size_t host_memory_available() {
-    std::size_t available = static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    auto read_number = [](const char* path, const char* key) -> std::size_t {
-        std::FILE* file = std::fopen(path, "re");
-        if (!file) return 0;
-        char text[256];
-        unsigned long long value = 0;
-        while (std::fgets(text, sizeof text, file)) {
-            if (!key) {
-                value = std::strtoull(text, nullptr, 10);
-                break;
-            }
-            if (std::string_view(text).starts_with(key)) {
-                value = std::strtoull(text + std::string_view(key).size(), nullptr, 10) * 1024;
-                break;
-            }
-        }
-        std::fclose(file);
-        return value;
-    };
-    if (std::size_t m = read_number("/proc/meminfo", "MemAvailable:")) available = m;
-    const std::size_t limit = read_number("/sys/fs/cgroup/memory.max", nullptr);
-    const std::size_t used = read_number("/sys/fs/cgroup/memory.current", nullptr);
-    if (limit && limit > used) available = std::min(available, limit - used);
-    return available;
-}
 
 pager::Driver driver_table(const char** missing) {
     pager::Driver d;
@@ -141,7 +113,8 @@ bool Session::start() {
     pager::Settings settings;
     if (options_.budget.form == Size::Form::absolute) settings.device_budget = static_cast<std::size_t>(options_.budget.bytes.value);
     if (options_.budget.form == Size::Form::share) settings.device_share = options_.budget.share;
-    const Bytes available{static_cast<std::int64_t>(host_memory_available())};
+    // Where the kernel does not say, the physical pages that are free now.
+    const Bytes available = host::usable_memory().value_or(Bytes(sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE)));
     settings.host_budget = static_cast<std::size_t>(options_.host_budget.resolve(available, available).value);
     settings.verify = options_.verify;
     settings.lazy_free = options_.lazy_free;

@@ -186,6 +186,15 @@ UDNNMEM_QUIET=1" ]
     [[ "$output" == *"ok    library: $library preloads"* ]]
 }
 
+@test "doctor divides the host budget by the ranks on this machine" {
+    for variable in LOCAL_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_SIZE SLURM_NTASKS_PER_NODE; do
+        run env "$variable=4" UDNNMEM_HOST_BUDGET=100% "$tool" doctor
+        [[ "$output" == *"available to 4 ranks, host budget "* ]]
+    done
+    LOCAL_WORLD_SIZE=many run "$tool" doctor
+    [[ "$output" != *ranks* ]]
+}
+
 @test "doctor shows each option's value and where it is from" {
     UDNNMEM_BUDGET=1GiB UDNNMEM_VERIFY=3 UDNNMEM_BUGDET=1 run "$tool" doctor
     [ "$status" -eq 1 ]

@@ -74,6 +74,9 @@ def main():
             suite.check(short.status == 3 and "out of device memory" in short.error, f"{build} in 35 % without the library: exit code 3 and a message",
                         f"    status {short.status}\n" + short.tail())
         compare(suite, SAMPLE, range(1, 201 if FULL else 4), "40 layers", expected)
+    counted = run("driver", SAMPLE, False, SOFTGPU_MEMORY="4GiB", SOFTGPU_COUNT=1)
+    suite.check(counted.report and counted.report["bytes_read"] > 0 and counted.report["unwritten_reads"] == 0,
+                "digits reads no memory that nobody wrote", f"    {counted.report}\n" + counted.tail())
     for label, arguments in OTHERS.items():
         expected, peak = reference(suite, arguments, label)
         if peak:

@@ -46,6 +46,7 @@ struct Options {
     std::uint64_t assert_bytes = 0;  // 0: no limit
     std::string cache_folder;
     std::string report;     // file that the figures are appended to at exit
+    bool count = false;     // SOFTGPU_COUNT
     std::string fail_name;  // SOFTGPU_FAIL
     std::uint64_t fail_at = 0;
     CUresult fail_with = CUDA_ERROR_OUT_OF_MEMORY;
@@ -56,6 +57,7 @@ const Options& options();
 struct Figures {
     std::atomic<std::uint64_t> device_bytes{0}, device_peak{0}, host_bytes{0}, host_peak{0}, frames{0}, mappings{0}, ops{0}, kernels{0},
         faults{0}, to_device{0}, to_host{0}, on_device{0};
+    std::atomic<std::uint64_t> bytes_read{0}, bytes_written{0}, operations{0}, unwritten{0};  // with SOFTGPU_COUNT only
 };
 Figures& figures();
 

@@ -16,7 +16,12 @@ int shared_optin() { return options().sm >= 90 ? 227 << 10 : options().sm >= 80 
 CUresult KernelWork::run() {
     ++figures().kernels;
     auto done = code->run(function->index, dims, params());
-    if (done) return CUDA_SUCCESS;
+    if (done) {
+        Figures& f = figures();
+        f.bytes_read += done->bytes_read, f.bytes_written += done->bytes_written;
+        f.operations += done->operations, f.unwritten += done->unwritten;
+        return CUDA_SUCCESS;
+    }
     // A wrong access to what has been mapped again since: the translator could not repeat it for us.
     if (done.error().message.ends_with("wrong memory access")) {
         ++figures().faults;

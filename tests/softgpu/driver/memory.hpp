@@ -14,10 +14,11 @@
 #include <unordered_map>
 
 #include "tests/softgpu/driver/core.hpp"
+#include "tests/softgpu/ptx/abi.hpp"
 
 namespace softgpu {
 
-inline constexpr std::uint32_t poison = 0x7fffffffu;  // NaN as f32, f64, f16, bf16; an index out of every bound
+inline constexpr std::uint32_t poison = ptx::abi::unwritten_word;
 inline constexpr std::uint64_t page = 4096;
 constexpr std::uint64_t round_up(std::uint64_t n, std::uint64_t to) { return (n + to - 1) / to * to; }
 

@@ -17,6 +17,7 @@ std::unique_ptr<ptx::Module> translate(CUcontext c, const Image& image, std::str
     ptx::Options o;
     o.view_offset = view(c->device);
     o.cache_folder = options().cache_folder;
+    o.count_work = options().count;
     o.workers = options().workers;
     auto loaded = [&] {
         if (image.texts.size() == 1) return ptx::load(image.texts[0], o);

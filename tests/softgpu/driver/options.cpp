@@ -89,6 +89,7 @@ Options* read_options() {
         o->seed = std::strtoull(text, nullptr, 0);
     }
     o->strict = env_number("SOFTGPU_STRICT", 1, 0, 1) != 0;
+    o->count = env_number("SOFTGPU_COUNT", 0, 0, 1) != 0;
     o->assert_bytes = env_bytes("SOFTGPU_ASSERT_BYTES", 0);
     o->cache_folder = default_cache();
     if (const char* text = std::getenv("SOFTGPU_TIME"); text && *text && std::strcmp(text, "wall")) bad_option("SOFTGPU_TIME", text, "wall (the one clock there is)");
@@ -114,12 +115,14 @@ void write_report() {
     int n = std::snprintf(line, sizeof line,
                           "{\"pid\": %d, \"memory\": %llu, \"device_bytes\": %llu, \"device_bytes_peak\": %llu, \"host_bytes\": %llu, "
                           "\"host_bytes_peak\": %llu, \"frames\": %llu, \"mappings\": %llu, \"ops\": %llu, \"kernels\": %llu, \"faults\": %llu, "
-                          "\"bytes_to_device\": %llu, \"bytes_to_host\": %llu, \"bytes_on_device\": %llu}\n",
+                          "\"bytes_to_device\": %llu, \"bytes_to_host\": %llu, \"bytes_on_device\": %llu, "
+                          "\"bytes_read\": %llu, \"bytes_written\": %llu, \"operations\": %llu, \"unwritten_reads\": %llu}\n",
                           ::getpid(), (unsigned long long)o.memory, (unsigned long long)f.device_bytes, (unsigned long long)f.device_peak,
                           (unsigned long long)f.host_bytes, (unsigned long long)f.host_peak, (unsigned long long)f.frames,
                           (unsigned long long)f.mappings, (unsigned long long)f.ops, (unsigned long long)f.kernels,
                           (unsigned long long)f.faults, (unsigned long long)f.to_device, (unsigned long long)f.to_host,
-                          (unsigned long long)f.on_device);
+                          (unsigned long long)f.on_device, (unsigned long long)f.bytes_read, (unsigned long long)f.bytes_written,
+                          (unsigned long long)f.operations, (unsigned long long)f.unwritten);
     if (FILE* file = std::fopen(o.report.c_str(), "ae")) {
         std::fwrite(line, 1, static_cast<std::size_t>(n), file);
         std::fclose(file);

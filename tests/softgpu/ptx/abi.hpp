@@ -10,6 +10,10 @@ using u8 = std::uint8_t;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
+// Memory that was never written holds this word throughout (spelt again in prelude.inc): NaN as f32, f64, f16 and bf16,
+// an index out of every bound.
+inline constexpr u32 unwritten_word = 0x7fffffffu;
+
 #define SOFTGPU_PTX_ABI                                                                                   \
     typedef struct Launch {                                                                               \
         u64 view_offset;                                                                                  \
@@ -22,7 +26,7 @@ using u64 = std::uint64_t;
     typedef struct Block {                                                                                \
         u32 id[3], unused;                                                                                \
         u8* shared;                                                                                       \
-        u64 clock, bytes_read, bytes_written, operations;                                                 \
+        u64 clock, bytes_read, bytes_written, operations, unwritten;                                      \
         void (*trap)(struct Block*, u32 line, const char* why);                                           \
         u32 (*print)(struct Block*, const char* format, const u8* arguments, u64 view_offset);            \
     } Block;                                                                                              \

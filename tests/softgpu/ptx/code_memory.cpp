@@ -44,6 +44,12 @@ std::string atomic_load(Type t, const std::string& p) {
     return t == Type::f32 ? "u2f(" + bits + ")" : t == Type::f64 ? "u2d(" + bits + ")" : cat("(", c_type(t), ")", bits);
 }
 
+// Counts the words of a loaded value that look never written. Values of 1 and 2 bytes are too common to tell.
+void count_unwritten(Coder& c, const Place& place, Type type, const std::string& p, unsigned lanes) {
+    if (!c.counts() || size_of(type) < 4 || (place.space != Space::global && place.space != Space::generic)) return;
+    c.line(cat("B->unwritten += unwritten_words((const u8*)(", p, "), ", size_of(type) * lanes, ");"));
+}
+
 void load(Coder& c, Op& op) {
     const Place place = take_place(op);
     const unsigned lanes = op.take_vector();
@@ -52,6 +58,7 @@ void load(Coder& c, Op& op) {
     op.expect(2, 3);  // a third is a cache policy
     if (place.space == Space::global || place.space == Space::generic) c.count("bytes_read", size_of(type) * lanes);
     const std::string p = c.pointer(op, op[1], place.space, c_type(type));
+    count_unwritten(c, place, type, p, lanes);
     if (lanes == 1) {
         const Operand& d = op[0].kind == Operand::Kind::vector && op[0].items.size() == 1 ? op[0].items[0] : op[0];
         if (place.ordered) return c.write(op, d, type, atomic_load(type, "(" + p + ")"));

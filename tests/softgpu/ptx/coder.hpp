@@ -96,6 +96,7 @@ class Coder {
     // Stops the thread: `request` fills T; afterwards the scheduler's answer is in T.
     void stop(const Op&, const std::string& request);
     void count(std::string_view what, std::size_t n) { if (count_) line(cat("B->", what, " += ", n, ";")); }
+    bool counts() const { return count_; }
     const Function& function() const { return f_; }
     const Program& program() const { return program_; }
     const Layout& layout() const { return layout_; }

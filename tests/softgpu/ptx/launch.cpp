@@ -101,7 +101,7 @@ struct Launched {
     abi::Launch launch;
     std::uint64_t blocks = 0;
     std::atomic<std::uint64_t> next{0};
-    std::atomic<std::uint64_t> bytes_read{0}, bytes_written{0}, operations{0};
+    std::atomic<std::uint64_t> bytes_read{0}, bytes_written{0}, operations{0}, unwritten{0};
     std::atomic<bool> failed{false};
     // The first failure, written by the thread that set `failed`.
     Way way = normal;
@@ -132,6 +132,7 @@ void add_work(Launched& run, const abi::Block& b) {
     run.bytes_read += b.bytes_read;
     run.bytes_written += b.bytes_written;
     run.operations += b.operations;
+    run.unwritten += b.unwritten;
 }
 
 void run_plain(Launched& run, std::uint64_t first, std::uint64_t last) {
@@ -271,7 +272,7 @@ tl::expected<Work, Error> execute(const Code& code, const abi::Launch& launch, c
         alignas(64) std::uint8_t workspace[256] = {};
         run.launch.grid_workspace = reinterpret_cast<std::uint64_t>(workspace) - launch.view_offset;
         run_all(run, workers);
-        work = {run.bytes_read, run.bytes_written, run.operations};
+        work = {run.bytes_read, run.bytes_written, run.operations, run.unwritten};
         if (run.failed) {
             has_fault = run.way == faulted;
             fault = run.fault, fault_write = run.fault_write;

@@ -59,6 +59,7 @@ struct LaunchDims {
 struct Work {
     std::uint64_t bytes_read = 0, bytes_written = 0;  // global memory, as issued
     std::uint64_t operations = 0;                     // arithmetic instructions executed
+    std::uint64_t unwritten = 0;                      // 4-byte words read that held abi::unwritten_word: as a rule memory never written
 };
 
 struct Kernel {

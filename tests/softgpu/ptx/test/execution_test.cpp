@@ -9,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "tests/softgpu/ptx/abi.hpp"
 #include "tests/catch.hpp"
 #include "tests/softgpu/ptx/test/device.hpp"
 
@@ -380,6 +381,9 @@ TEST_CASE("work is counted when asked for", "[ptx]") {
     CHECK(w.bytes_read == 4 * n);
     CHECK(w.bytes_written == 16);
     CHECK(w.operations > 4 * 255);
+    CHECK(w.unwritten == 0);
+    const auto fresh = device.upload(std::vector<std::uint32_t>(n, softgpu::ptx::abi::unwritten_word));
+    CHECK(program.launch("block_sum", dims(4, 256), fresh, out, n).unwritten == n);
     Options plain;
     Program uncounted = load_kernels(device, plain);
     CHECK(uncounted.launch("block_sum", dims(4, 256), device.upload(ramp(n, 1)), out, n).operations == 0);

@@ -1,0 +1,32 @@
+// What this machine allows a process to take of its memory: free memory, cgroup, ranks, locked memory.
+// Read from the kernel now; each answers nothing where it cannot be read.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "profiler/trace/units.hpp"
+
+namespace udnnmem::host {
+
+std::optional<Bytes> memory_available();  // MemAvailable
+
+struct CgroupMemory {
+    std::string path;   // of the tightest limit's folder
+    Bytes limit, used;
+};
+// The tightest memory limit of this process' cgroup and those above it (version 2 or 1); none: unlimited.
+std::optional<CgroupMemory> cgroup_memory();
+
+// Processes of one job on this machine, by what its launcher put into the environment (torchrun, MPI, SLURM); 1 where
+// nothing did.
+int ranks_here();
+
+// What one of those ranks may take: the smaller of MemAvailable and what the cgroup leaves, divided by the ranks.
+// Shares (UDNNMEM_HOST_BUDGET=80%) are of this.
+std::optional<Bytes> usable_memory();
+
+// RLIMIT_MEMLOCK; Bytes::max() for unlimited.
+std::optional<Bytes> locked_memory_limit();
+
+}  // namespace udnnmem::host

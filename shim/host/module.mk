@@ -1,0 +1,1 @@
+$(call library,host,shim/host/host_memory.cpp)
