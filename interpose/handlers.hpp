@@ -160,8 +160,16 @@ struct Handlers {
     // The doors themselves.
     void (*unknown_version)(const char* name, int version) noexcept;  // a managed name answered with a pointer that we do not know
 
-    // May be null. Before the real call; from then on the handle may name another event, which was never recorded.
+    // These may be null.
+    // Before the real call; from then on the handle may name another event, which was never recorded.
     void (*event_destroying)(CUevent) noexcept = nullptr;
+    // A node of a graph is made or changed: nothing runs, but the driver looks at the spans' addresses.
+    CUresult (*graph_node)(const Span* spans, std::size_t count, Submit submit) noexcept = nullptr;
+    // Memory that the host writes and the device reaches (pinned, registered, managed), at its device address: there
+    // from now on, or (bytes 0, before the real call) no more.
+    void (*host_memory)(CUdeviceptr, std::size_t bytes) noexcept = nullptr;
+    // The current context's device may reach the memory of `peer`'s from now on, or no more.
+    CUresult (*peer_access)(CUcontext peer, bool on) noexcept = nullptr;
 };
 
 // Installs the table (null: everything passes through). Thread-safe; calls in flight end with the old one.

@@ -1,6 +1,7 @@
 // Graphs: instantiated, updated, changed node by node, launched. What is added to a graph before it is instantiated
-// needs no hook: the graph is read as a whole then.
+// is read as a whole then; but where the driver looks at a new node's addresses they must be mapped.
 #include "interpose/graph_records.hpp"
+#include "interpose/spans.hpp"
 
 namespace udnnmem::interpose {
 
@@ -34,21 +35,73 @@ ALWAYS_OBSERVE(cuGraphExecKernelNodeSetParams, (CUgraphExec exec, CUgraphNode no
                (exec, node, p), graph_node_set(exec, node, *p))
 ALWAYS_OBSERVE(cuGraphExecKernelNodeSetParams_v2, (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* p),
                (exec, node, p), graph_node_set(exec, node, *p))
-ALWAYS_OBSERVE(cuGraphExecMemcpyNodeSetParams,
-               (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* p, CUcontext context), (exec, node, p, context),
-               graph_node_set(exec, node, *p, context))
-ALWAYS_OBSERVE(cuGraphExecMemsetNodeSetParams,
-               (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* p, CUcontext context),
-               (exec, node, p, context), graph_node_set(exec, node, *p, context))
 ALWAYS_OBSERVE(cuGraphExecHostNodeSetParams, (CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS* p),
                (exec, node, p), graph_node_set(exec, node, *p))
-ALWAYS_OBSERVE(cuGraphExecBatchMemOpNodeSetParams,
-               (CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* p), (exec, node, p),
-               graph_node_set(exec, node, *p))
 ALWAYS_OBSERVE(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph child), (exec, node, child),
                graph_child_set(exec, node, child))
-ALWAYS_OBSERVE(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* p), (exec, node, p),
-               graph_node_set(exec, node, *p))
+
+// ---- nodes that the driver checks the addresses of ----
+// Made or changed in a graph, or changed in an executable one (then `KEPT` says so to its record).
+namespace {
+using Spans = std::vector<Span>;
+Spans spans_of(const CUDA_MEMCPY3D* p) { return p ? Spans{source_of(*p), destination_of(*p)} : Spans{}; }
+Spans spans_of(const CUDA_MEMSET_NODE_PARAMS* p) {
+    return p ? Spans{rows_span(p->dst, p->pitch, p->width * p->elementSize, p->height)} : Spans{};
+}
+Spans spans_of(const CUDA_BATCH_MEM_OP_NODE_PARAMS* p) {
+    if (!p) return {};
+    SpanList list;
+    list.add_memops(p->paramArray, p->count);
+    return {list.data(), list.data() + list.size()};
+}
+Spans spans_of(const CUgraphNodeParams* p) {
+    if (!p) return {};
+    switch (p->type) {
+        case CU_GRAPH_NODE_TYPE_MEMCPY: return spans_of(&p->memcpy.copyParams);
+        case CU_GRAPH_NODE_TYPE_MEMSET:
+            return {rows_span(p->memset.dst, p->memset.pitch, p->memset.width * p->memset.elementSize, p->memset.height)};
+        case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+            SpanList list;
+            list.add_memops(p->memOp.paramArray, p->memOp.count);
+            return {list.data(), list.data() + list.size()};
+        }
+        default: return {};
+    }
+}
+}  // namespace
+#define NODE(symbol, PARAMS, ARGS, P, KEPT)                                                                            \
+    HOOK(symbol, PARAMS) {                                                                                             \
+        auto real = [&] { return REAL(symbol) ARGS; };                                                                 \
+        Guard up;                                                                                                      \
+        const Spans spans = up && up->graph_node ? spans_of(P) : Spans{};                                              \
+        const CUresult result = spans.empty() ? real() : up->graph_node(spans.data(), spans.size(), real);             \
+        if (result == CUDA_SUCCESS) { KEPT; }                                                                          \
+        return result;                                                                                                 \
+    }
+#define NODE_ADDED(symbol, TYPE, MORE, ...)                                                                            \
+    NODE(symbol, (CUgraphNode * node, CUgraph graph, const CUgraphNode* after, size_t count, TYPE* p MORE),            \
+         (node, graph, after, count, p __VA_ARGS__), p, )
+#define CONTEXT_TOO , CUcontext context
+NODE_ADDED(cuGraphAddMemcpyNode, const CUDA_MEMCPY3D, CONTEXT_TOO, , context)
+NODE_ADDED(cuGraphAddMemsetNode, const CUDA_MEMSET_NODE_PARAMS, CONTEXT_TOO, , context)
+NODE_ADDED(cuGraphAddBatchMemOpNode, const CUDA_BATCH_MEM_OP_NODE_PARAMS, )
+NODE_ADDED(cuGraphAddNode, CUgraphNodeParams, )
+NODE(cuGraphAddNode_v2,
+     (CUgraphNode * node, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* edges, size_t count, CUgraphNodeParams* p),
+     (node, graph, after, edges, count, p), p, )
+NODE(cuGraphMemcpyNodeSetParams, (CUgraphNode node, const CUDA_MEMCPY3D* p), (node, p), p, )
+NODE(cuGraphMemsetNodeSetParams, (CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* p), (node, p), p, )
+NODE(cuGraphBatchMemOpNodeSetParams, (CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* p), (node, p), p, )
+NODE(cuGraphNodeSetParams, (CUgraphNode node, CUgraphNodeParams* p), (node, p), p, )
+NODE(cuGraphExecMemcpyNodeSetParams, (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* p, CUcontext context),
+     (exec, node, p, context), p, graph_node_set(exec, node, *p, context))
+NODE(cuGraphExecMemsetNodeSetParams,
+     (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* p, CUcontext context), (exec, node, p, context), p,
+     graph_node_set(exec, node, *p, context))
+NODE(cuGraphExecBatchMemOpNodeSetParams, (CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* p),
+     (exec, node, p), p, graph_node_set(exec, node, *p))
+NODE(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* p), (exec, node, p), p,
+     graph_node_set(exec, node, *p))
 
 // ---- launch ----
 #define LAUNCH_GRAPH(symbol, STREAM)                                                                                   \

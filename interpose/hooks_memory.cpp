@@ -86,6 +86,36 @@ HOOK(cuMemFreeAsync_ptsz, (CUdeviceptr address, CUstream stream)) {
     return up->free_async(address, per_thread(stream), "cuMemFreeAsync_ptsz", real);
 }
 
+// ---- memory of the host that the device reaches ----
+static void host_memory(Guard& up, const void* host, std::size_t bytes) noexcept {
+    CUdeviceptr at = address_of(host);
+    if (!up->host_memory || host == nullptr) return;
+    if (REAL(cuMemHostGetDevicePointer_v2)(&at, const_cast<void*>(host), 0) != CUDA_SUCCESS) at = address_of(host);
+    up->host_memory(at, bytes);
+}
+OBSERVE(cuMemHostAlloc, (void** host, size_t bytes, unsigned flags), (host, bytes, flags), host_memory(up, *host, bytes))
+OBSERVE(cuMemAllocHost, (void** host, unsigned bytes), (host, bytes), host_memory(up, *host, bytes))
+OBSERVE(cuMemAllocHost_v2, (void** host, size_t bytes), (host, bytes), host_memory(up, *host, bytes))
+OBSERVE(cuMemHostRegister, (void* host, size_t bytes, unsigned flags), (host, bytes, flags), host_memory(up, host, bytes))
+OBSERVE(cuMemHostRegister_v2, (void* host, size_t bytes, unsigned flags), (host, bytes, flags), host_memory(up, host, bytes))
+OBSERVE(cuMemAllocManaged, (CUdeviceptr* address, size_t bytes, unsigned flags), (address, bytes, flags),
+        if (up->host_memory) up->host_memory(*address, bytes))
+HOOK(cuMemFreeHost, (void* host)) {
+    ENTER(cuMemFreeHost, (host));
+    host_memory(up, host, 0);
+    return real();
+}
+HOOK(cuMemHostUnregister, (void* host)) {
+    ENTER(cuMemHostUnregister, (host));
+    host_memory(up, host, 0);
+    return real();
+}
+
+// ---- peers ----
+OBSERVE(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags), (peer, flags),
+        if (up->peer_access) return up->peer_access(peer, true))
+OBSERVE(cuCtxDisablePeerAccess, (CUcontext peer), (peer), if (up->peer_access) return up->peer_access(peer, false))
+
 // ---- questions ----
 HOOK(cuMemGetInfo_v2, (size_t* free, size_t* total)) {
     ENTER(cuMemGetInfo_v2, (free, total));

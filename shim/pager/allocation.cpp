@@ -77,10 +77,11 @@ Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
     b->capacity = capacity;
     b->device = this;
     b->residency = Residency::unbacked;
-    b->table = b->touched = b->host_changed = false;
+    b->table = b->opaque = b->touched = b->host_changed = false;
+    b->looked_through = 0;
     b->last_use = b->streams = 0;
     b->host_valid = b->hash_known = b->pinned = b->moving = b->slab = b->live = b->stream_ordered = false;
-    b->holds = 0;
+    b->holds = b->granted = 0;
     b->parked_slot = -1;
     b->pool = nullptr;
     b->base = pager_.arena_range(capacity, b);
@@ -124,8 +125,9 @@ Buffer* DevicePager::take_parked(std::size_t capacity, StreamSlot* slot) {
         if (!same_stream && !quiet(b)) continue;
         parked_.erase(it);
         b->host_valid = b->hash_known = false;
-        b->table = b->touched = b->host_changed = false;
+        b->table = b->opaque = b->touched = b->host_changed = false;
         b->drags.clear();
+        b->looked_through = 0;
         b->pinned = b->stream_ordered = false;
         if (b->residency == Residency::device) host_pool_->give_back(b->host_frames);
         return b;
@@ -150,7 +152,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
         use.high = std::max(use.high, use.current);
     };
     if (bytes < small_below) {
-        out = slabs_.take(bytes, slot ? slot->index : -1, pool);
+        out = slabs_.take(bytes, slot ? slot->index : -1, pool, context);
         if (!out) {
             const std::size_t capacity = round_up(std::max<std::size_t>(granule(), 2 * small_below), granule());
             if (!fits(capacity)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -164,16 +166,16 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
             const CUresult result = acquire(request);
             lock.lock();
             if (result != CUDA_SUCCESS || slab->residency != Residency::device) {
-                if (result == CUDA_SUCCESS) --slab->holds;
+                if (result == CUDA_SUCCESS) --slab->holds, --slab->granted;
                 retire(slab);
                 return CUDA_ERROR_OUT_OF_MEMORY;
             }
             slab->pinned = slab->live = true;
             slab->touched = true;
-            --slab->holds;
+            --slab->holds, --slab->granted;
             unmovable_ += capacity;
             slabs_.add(slab);
-            out = slabs_.take(bytes, slot ? slot->index : -1, pool);
+            out = slabs_.take(bytes, slot ? slot->index : -1, pool, context);
         }
         if (out) count(nullptr);
         return out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -194,6 +196,14 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
     return CUDA_SUCCESS;
 }
 
+void DevicePager::small_freed(CUdeviceptr at, std::size_t bytes, CUmemoryPool pool) {
+    Buffer* slab = pager_.find(at);
+    std::erase_if(slab->drags, [&](const Buffer::Drag& d) { return d.at >= at && d.at < at + bytes; });
+    slab->table = slab->opaque || !slab->drags.empty();
+    auto& use = pools_[pool];
+    use.current -= std::min(use.current, bytes);
+}
+
 CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered) {
     StreamTable& streams = pager_.streams();
     StreamSlot* slot = stream_ordered ? &streams.slot(stream) : nullptr;
@@ -207,9 +217,7 @@ CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered)
         CUmemoryPool pool;
         if (!slabs_.find(at, base, bytes, &pool) || base != at) return CUDA_ERROR_INVALID_VALUE;
         slabs_.free(at, slot ? slot->index : -1, number, streams.all_streams());
-        std::erase_if(b->drags, [&](const Buffer::Drag& d) { return d.at >= at && d.at < at + bytes; });
-        b->table = !b->drags.empty();
-        pools_[pool].current -= std::min(pools_[pool].current, bytes);
+        small_freed(at, bytes, pool);
         return CUDA_SUCCESS;
     }
     if (!b->live || b->base != at) return CUDA_ERROR_INVALID_VALUE;
@@ -235,15 +243,16 @@ CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered)
     return CUDA_SUCCESS;
 }
 
-bool DevicePager::range_of(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool) {
+bool DevicePager::range_of(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool, CUcontext* context) {
     Lock lock(mutex_);
     Buffer* b = pager_.find(at);
     if (!b) return false;
-    if (b->slab) return slabs_.find(at, base, bytes, pool);
+    if (b->slab) return slabs_.find(at, base, bytes, pool, context);
     if (!b->live || at >= b->base + b->bytes) return false;
     base = b->base;
     bytes = b->bytes;
     if (pool) *pool = b->pool;
+    if (context) *context = b->context;
     return true;
 }
 
@@ -255,8 +264,22 @@ CUresult DevicePager::pin(Buffer* b) {
     if (result != CUDA_SUCCESS) return result;
     Lock lock(mutex_);
     b->pinned = true;
-    --b->holds;
+    --b->holds, --b->granted;
+    mover_wake_.notify_one();
     return CUDA_SUCCESS;
+}
+
+CUresult DevicePager::peer_access(CUdevice reader, bool on) {
+    Lock lock(mutex_);
+    backing_->share(reader, on);
+    const bool landing = backing_->host_frames_can_be_mapped();
+    CUresult result = CUDA_SUCCESS;
+    for (const Buffer* b : buffers_) {
+        // Between places it is still mapped where it was, or already where it goes: moves remap within one step.
+        const bool mapped = !b->device_frames.empty() || (landing && !b->host_frames.empty());
+        if (mapped && b->residency != Residency::unbacked && result == CUDA_SUCCESS) result = backing_->allow_again(b->base, b->capacity);
+    }
+    return result;
 }
 
 void DevicePager::wrote_pointers(Buffer* table, CUdeviceptr at, std::size_t bytes, const std::vector<Buffer::Drag>& targets) {
@@ -266,26 +289,23 @@ void DevicePager::wrote_pointers(Buffer* table, CUdeviceptr at, std::size_t byte
     table->table.store(!table->drags.empty(), std::memory_order_release);
 }
 
-void DevicePager::follow(Buffer* b, const std::vector<CUdeviceptr>& named, std::vector<Buffer*>& out) {
-    if (std::find(out.begin(), out.end(), b) != out.end()) return;
-    out.push_back(b);
-    if (!b->table.load(std::memory_order_acquire)) return;
-    std::vector<Buffer*> next;
-    {
-        Lock lock(mutex_);
-        std::erase_if(b->drags, [](const Buffer::Drag& d) { return !d.target->live && !d.target->slab; });
-        for (const Buffer::Drag& d : b->drags) {
-            bool counts = !b->slab || d.at == 0;
-            for (CUdeviceptr address : named) {
-                CUdeviceptr base = 0;
-                std::size_t bytes = 0;
-                if (counts || !slabs_.find(address, base, bytes, nullptr)) continue;
-                counts = d.at >= base && d.at < base + bytes;
-            }
-            if (counts) next.push_back(d.target);
-        }
-    }
-    for (Buffer* d : next) d->device->follow(d, {d->base}, out);
+std::vector<Buffer::Drag> DevicePager::pointers_of(Buffer* table, CUdeviceptr at, std::size_t bytes) {
+    Lock lock(mutex_);
+    std::vector<Buffer::Drag> all;
+    std::copy_if(table->drags.begin(), table->drags.end(), std::back_inserter(all),
+                 [&](const Buffer::Drag& d) { return d.at >= at && d.at < at + bytes; });
+    return all;
+}
+
+bool DevicePager::leads_to(Buffer* table, CUdeviceptr address, CUdeviceptr& base, std::vector<Buffer::Drag>& out) {
+    Lock lock(mutex_);
+    std::size_t bytes = table->capacity;
+    base = table->base;
+    if (table->slab && address && !slabs_.find(address, base, bytes)) return false;
+    std::erase_if(table->drags, [](const Buffer::Drag& d) { return !d.target->live && !d.target->slab; });
+    for (const Buffer::Drag& d : table->drags)
+        if (d.at >= base && d.at < base + bytes) out.push_back(d);
+    return true;
 }
 
 // The program's memory ends with its context, as the driver's own would.
@@ -297,11 +317,15 @@ void DevicePager::context_destroying(CUcontext context) {
     for (Buffer* b : gone) {
         b->live = false;
         live_capacity_ -= b->capacity;
+        auto& use = pools_[b->pool];
+        use.current -= std::min(use.current, b->bytes);
         b->parked_at = pager_.streams().now();
         b->parked_slot = -1;
         cancel(b);
         parked_.emplace(b->capacity, b);
     }
+    slabs_.free_context(context, pager_.streams().now(), pager_.streams().all_streams(),
+                        [&](CUdeviceptr at, std::size_t bytes, CUmemoryPool pool) { small_freed(at, bytes, pool); });
     if (context != context_) return;
     // The mover lets go of the context: its moves end first.
     granted_.wait(lock, [&] {
@@ -374,6 +398,7 @@ std::string DevicePager::is_valid() {
         if (r == Residency::unbacked && on_device) return name(b) + " is unbacked and has device frames";
         if ((r == Residency::evicting || r == Residency::fetching) && !b->moving) return name(b) + " is between places and nothing moves it";
         if (b->host_valid && !on_host) return name(b) + " has a valid host copy without frames";
+        if (b->granted > b->holds) return name(b) + " is granted to more than hold it";
         if (b->base < pager_.arena().begin()) return name(b) + " lies outside the arena";
         for (std::size_t at = 0; at < b->capacity; at += granule())
             if (pager_.find(b->base + at) != b) return name(b) + " is not what the arena's table says";

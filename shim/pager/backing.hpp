@@ -38,6 +38,10 @@ class Backing {
     virtual void drop(Frame&) = 0;
     // Maps `frames` one after another from `at` on, with access for the device. On failure nothing is mapped.
     virtual CUresult map(CUdeviceptr at, const std::vector<Frame*>& frames) = 0;
+    // Whether `reader`, another device, has access to what is mapped from now on ...
+    virtual void share(CUdevice reader, bool on) = 0;
+    // ... and to what is mapped now.
+    virtual CUresult allow_again(CUdeviceptr at, std::size_t bytes) = 0;
     virtual CUresult unmap(CUdeviceptr at, std::size_t bytes) = 0;
     // Queues a copy of whole frames.
     virtual CUresult copy_out(const Frame& host, const Frame& device, CUstream) = 0;

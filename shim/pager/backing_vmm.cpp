@@ -82,8 +82,20 @@ class VmmBacking final : public Backing {
             offset += frame->bytes;
         }
         if (result == CUDA_SUCCESS) result = allow(at, offset, false);
+        if (result == CUDA_SUCCESS && !readers_.empty()) result = allow_again(at, offset);
         if (result != CUDA_SUCCESS && offset) driver_.cuMemUnmap(at, offset);
         return result;
+    }
+
+    void share(CUdevice reader, bool on) override {
+        CUmemAccessDesc access{};
+        access.location = {CU_MEM_LOCATION_TYPE_DEVICE, reader};
+        access.flags = on ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        std::erase_if(readers_, [&](const CUmemAccessDesc& d) { return d.location.id == reader; });
+        readers_.push_back(access);
+    }
+    CUresult allow_again(CUdeviceptr at, std::size_t bytes) override {
+        return driver_.cuMemSetAccess(at, bytes, readers_.data(), readers_.size());
     }
 
     CUresult unmap(CUdeviceptr at, std::size_t bytes) override { return driver_.cuMemUnmap(at, bytes); }
@@ -123,6 +135,7 @@ class VmmBacking final : public Backing {
 
     const Driver& driver_;
     CUdevice device_;
+    std::vector<CUmemAccessDesc> readers_;  // other devices, with access or (once they had it) without
     std::size_t granule_ = 0;
     int node_ = 0;
     bool exportable_ = false;

@@ -44,6 +44,7 @@ struct Buffer {
     // The fast path's.
     std::atomic<Residency> residency{Residency::unbacked};
     std::atomic<bool> table{false};              // holds addresses of other buffers (`drags`)
+    std::atomic<bool> opaque{false};             // holds more addresses than can be listed: ops that name it may touch anything
     std::atomic<bool> touched{false};            // some op has named it since it was allocated
     std::atomic<bool> host_changed{false};       // an op ran on its host frames since their hash was taken
     std::atomic<std::uint64_t> last_use{0};      // sequence number of the last op that named it
@@ -54,12 +55,16 @@ struct Buffer {
     bool host_valid = false;     // host frames hold what the device frames held when `host_hash` was taken
     bool hash_known = false;
     Hash host_hash;
-    std::uint32_t holds = 0;     // requests that count on it staying where it is
+    std::uint32_t holds = 0;     // requests that count on it staying where it is ...
+    std::uint32_t granted = 0;   // ... and of those, granted ones whose op may be on its way to the driver
     bool pinned = false;         // never moves again: escaped, or found written during a move
     bool moving = false;         // a Move names it
+    std::uint64_t looked_through = 0;  // what ops up to this number wrote has been searched for addresses
     struct Drag {
-        CUdeviceptr at;      // the word in this buffer that holds the address; 0: not known which
-        Buffer* target;
+        CUdeviceptr at;       // the word in this buffer ...
+        CUdeviceptr address;  // ... that holds this address ...
+        Buffer* target;       // ... in this buffer
+        bool operator==(const Drag&) const = default;
     };
     std::vector<Drag> drags;     // what its contents point to
     std::uint64_t parked_at = 0; // freed and kept mapped: sequence number of the free ...

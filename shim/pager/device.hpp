@@ -64,20 +64,24 @@ class DevicePager {
     // synchronised by the caller.
     CUresult free(CUdeviceptr at, CUstream stream, bool stream_ordered);
     // Base and size of the program's allocation that holds `at`.
-    bool range_of(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool = nullptr);
+    bool range_of(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool = nullptr, CUcontext* context = nullptr);
 
     // Makes what the request needs resident (or reachable from host frames); waits. The caller holds no lease.
     CUresult acquire(Request&);
     void release(Request&, bool submitted_ok);
 
-    // Brought to the device and never moved again; CUDA's error if it cannot be brought.
+    // Brought to the device, or where that cannot be, to host frames, and never moved again; CUDA's error if neither can be.
     CUresult pin(Buffer*);
+    // Kernels of `reader` may reach this device's memory from now on, or no more.
+    CUresult peer_access(CUdevice reader, bool on);
     // The program wrote [at, at + bytes) of `table` from host memory: `targets` are what the addresses among it point to
     // (by position), and what was there before is forgotten.
     void wrote_pointers(Buffer* table, CUdeviceptr at, std::size_t bytes, const std::vector<Buffer::Drag>& targets);
-    // Every buffer that `b` leads to through memory, itself included, is appended once. In a slab only the small
-    // allocations that `named` points into count.
-    void follow(Buffer* b, const std::vector<CUdeviceptr>& named, std::vector<Buffer*>& out);
+    // The addresses that [at, at + bytes) of a table is known to hold.
+    std::vector<Buffer::Drag> pointers_of(Buffer* table, CUdeviceptr at, std::size_t bytes);
+    // What the small allocation at `address` (of a slab; 0: all of it) or the buffer `table` is known to hold. False:
+    // no allocation is there.
+    bool leads_to(Buffer* table, CUdeviceptr address, CUdeviceptr& base, std::vector<Buffer::Drag>& out);
     void note_everything(std::uint64_t number, std::uint64_t stream_bit);
 
     void context_destroying(CUcontext context);
@@ -103,6 +107,7 @@ class DevicePager {
     Buffer* new_buffer(std::size_t bytes, std::size_t capacity);
     Buffer* take_parked(std::size_t capacity, StreamSlot* slot);
     void retire(Buffer*);
+    void small_freed(CUdeviceptr at, std::size_t bytes, CUmemoryPool pool);
     bool fits(std::size_t capacity) const;
     std::size_t live_bytes() const;
     CUresult start_context(Lock&);
@@ -121,6 +126,8 @@ class DevicePager {
     void tell(profiler::EventKind, const Buffer*, std::size_t bytes, std::int64_t start_ns);
     void lost(const Buffer*, const char* what);
     void learn_table(Buffer*, std::uint64_t addresses);
+    bool search_tables(Move&);
+    bool unreachable(Move&);
     void fail_move(Move&, CUresult);
     bool verify_now();
 

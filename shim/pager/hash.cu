@@ -30,16 +30,19 @@ extern "C" __global__ void udnnmem_hash(const unsigned long long* data, unsigned
     if (addresses) atomicAdd(&result[2], addresses);
 }
 
-// Writes the arena addresses that a range holds to `out` (at most `most`), their number to *count.
+// Writes where the arena addresses that a range holds stand (`place` is where the range itself stands in the arena) and
+// what they are, as pairs, to `out` (at most `most` pairs), their number to *count.
 extern "C" __global__ void udnnmem_find_addresses(const unsigned long long* data, unsigned long long words,
-                                                  unsigned long long arena_begin, unsigned long long arena_bytes,
-                                                  unsigned long long* out, unsigned long long most,
-                                                  unsigned long long* count) {
+                                                  unsigned long long place, unsigned long long arena_begin,
+                                                  unsigned long long arena_bytes, unsigned long long* out,
+                                                  unsigned long long most, unsigned long long* count) {
     const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
     for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < words; i += step) {
         const unsigned long long word = data[i];
         if (word - arena_begin >= arena_bytes) continue;
         const unsigned long long at = atomicAdd(count, 1ull);
-        if (at < most) out[at] = word;
+        if (at >= most) continue;
+        out[2 * at] = place + 8 * i;
+        out[2 * at + 1] = word;
     }
 }

@@ -16,7 +16,7 @@ CUresult Hasher::start(CUdeviceptr scratch, CUdeviceptr arena_begin, std::size_t
     if (result == CUDA_SUCCESS) result = driver_.cuModuleGetFunction(&find_, module_, "udnnmem_find_addresses");
     if (result == CUDA_SUCCESS && !results_) {
         void* memory = nullptr;
-        result = driver_.cuMemHostAlloc(&memory, kTickets * 32 + kMostAddresses * 8 + 8, CU_MEMHOSTALLOC_PORTABLE);
+        result = driver_.cuMemHostAlloc(&memory, kTickets * 32 + kMostAddresses * 16 + 8, CU_MEMHOSTALLOC_PORTABLE);
         results_ = static_cast<std::uint64_t*>(memory);
     }
     if (result != CUDA_SUCCESS) return result;
@@ -61,19 +61,27 @@ Hash Hasher::read(int ticket, std::uint64_t* addresses) {
     return hash;
 }
 
-CUresult Hasher::find_addresses(CUdeviceptr at, std::size_t bytes, CUstream stream, std::vector<CUdeviceptr>& out) {
-    CUdeviceptr list = scratch_ + kTickets * 32, count = list + kMostAddresses * 8;
+CUresult Hasher::find_addresses(const std::vector<Buffer*>& buffers, CUstream stream, std::vector<Found>& out) {
+    CUdeviceptr list = scratch_ + kTickets * 32, count = list + kMostAddresses * 16;
     std::uint64_t* host = results_ + kTickets * 4;
     CUresult result = driver_.cuMemsetD8Async(count, 0, 8, stream);
-    std::uint64_t words = bytes / 8, begin = arena_begin_, arena = arena_bytes_, most = kMostAddresses;
-    void* args[] = {&at, &words, &begin, &arena, &list, &most, &count};
-    const unsigned blocks = static_cast<unsigned>(std::clamp<std::uint64_t>(words / (256 * 16), 1, 1024));
-    if (result == CUDA_SUCCESS) result = driver_.cuLaunchKernel(find_, blocks, 1, 1, 256, 1, 1, 0, stream, args, nullptr);
-    if (result == CUDA_SUCCESS) result = driver_.cuMemcpyDtoHAsync_v2(host, list, kMostAddresses * 8 + 8, stream);
+    for (const Buffer* b : buffers) {
+        std::uint64_t place = b->base;
+        for (const Frame* frame : b->device_frames.empty() ? b->host_frames : b->device_frames) {
+            CUdeviceptr data = frame->alias;
+            std::uint64_t words = frame->bytes / 8, begin = arena_begin_, arena = arena_bytes_, most = kMostAddresses;
+            void* args[] = {&data, &words, &place, &begin, &arena, &list, &most, &count};
+            const unsigned blocks = static_cast<unsigned>(std::clamp<std::uint64_t>(words / (256 * 16), 1, 1024));
+            if (result == CUDA_SUCCESS) result = driver_.cuLaunchKernel(find_, blocks, 1, 1, 256, 1, 1, 0, stream, args, nullptr);
+            place += frame->bytes;
+        }
+    }
+    if (result == CUDA_SUCCESS) result = driver_.cuMemcpyDtoHAsync_v2(host, list, kMostAddresses * 16 + 8, stream);
     if (result == CUDA_SUCCESS) result = driver_.cuStreamSynchronize(stream);
     if (result != CUDA_SUCCESS) return result;
-    if (host[kMostAddresses] > kMostAddresses) return CUDA_ERROR_INVALID_VALUE;  // too many to list
-    out.assign(host, host + host[kMostAddresses]);
+    const std::uint64_t found = host[kMostAddresses * 2];
+    if (found > kMostAddresses) return CUDA_ERROR_INVALID_VALUE;
+    for (std::uint64_t i = 0; i < found; ++i) out.push_back({host[2 * i], host[2 * i + 1]});
     return CUDA_SUCCESS;
 }
 

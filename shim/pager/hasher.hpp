@@ -17,21 +17,24 @@ namespace udnnmem::pager {
 class Hasher {
   public:
     static constexpr int kTickets = 64;
-    static constexpr std::uint64_t kMostAddresses = 4096;
+    static constexpr std::uint64_t kMostAddresses = 3072;
 
     explicit Hasher(const Driver& driver) : driver_(driver) {}
     // `scratch`: device memory of at least scratch_bytes(), zeroed or not, that is the hasher's own.
     CUresult start(CUdeviceptr scratch, CUdeviceptr arena_begin, std::size_t arena_bytes);
     void stop();
-    static constexpr std::size_t scratch_bytes() { return kTickets * 32 + (kMostAddresses + 1) * 8; }
+    static constexpr std::size_t scratch_bytes() { return kTickets * 32 + kMostAddresses * 16 + 8; }
 
     // A ticket for the hash of `frames` (through their aliases); -1: none free or a driver error.
     int queue(const std::vector<Frame*>& frames, CUstream);
     // After the stream has passed: the hash and the number of words that look like arena addresses; frees the ticket.
     Hash read(int ticket, std::uint64_t* addresses);
 
-    // Blocking: the arena addresses that a range holds.
-    CUresult find_addresses(CUdeviceptr at, std::size_t bytes, CUstream, std::vector<CUdeviceptr>& out);
+    // Blocking: the arena addresses that buffers hold, in one pass. CUDA_ERROR_INVALID_VALUE: more than kMostAddresses.
+    struct Found {
+        CUdeviceptr at, address;
+    };
+    CUresult find_addresses(const std::vector<Buffer*>&, CUstream, std::vector<Found>& out);
 
   private:
     const Driver& driver_;

@@ -147,23 +147,74 @@ void DevicePager::lost(const Buffer* b, const char* what) {
 
 // The bytes that go out hold words that look like addresses: what they point to comes along with this buffer from now on.
 void DevicePager::learn_table(Buffer* b, std::uint64_t addresses) {
-    b->table = false;
+    b->table = b->opaque = false;
     b->drags.clear();
+    b->looked_through = b->last_use;
     if (!addresses) return;
-    std::vector<CUdeviceptr> found;
-    for (const Frame* f : b->device_frames) {
-        if (hasher_.find_addresses(f->alias, f->bytes, out_stream_, found) != CUDA_SUCCESS) {
-            b->pinned = true;
-            continue;
-        }
-        for (CUdeviceptr address : found) {
+    std::vector<Hasher::Found> found;
+    b->opaque = hasher_.find_addresses({b}, out_stream_, found) != CUDA_SUCCESS;
+    for (auto [at, address] : found)
+        if (Buffer* target = pager_.find(address); target && target != b) b->drags.push_back({at, address, target});
+    b->table = b->opaque || !b->drags.empty();
+}
+
+// Kernels may have written the address of `m`'s buffer to memory from where ops that we let pass can reach it: slabs and
+// buffers of one granule are searched, as far as they were used since (what larger tables hold is learned when they move
+// themselves). Whatever wrote it was given it, so it named the buffer and has completed (quiet()), or carried
+// it from another table. False: some were found that lead to the buffer; ops that name them are to be waited out too.
+bool DevicePager::search_tables(Move& m) {
+    Buffer* b = m.buffer;
+    StreamTable& streams = pager_.streams();
+    const std::uint64_t now = streams.now();
+    const std::uint64_t used = std::max(b->last_use.load(), everything_use_);
+    std::vector<Buffer*> dirty;
+    for (Buffer* s : buffers_)
+        if (s->live && s != b && (s->slab || s->capacity == granule()) && (!s->device_frames.empty() || s->residency == Residency::host) &&
+            std::max(s->last_use.load(), everything_use_) > s->looked_through && used > s->looked_through) dirty.push_back(s);
+    if (dirty.empty()) return true;
+    const std::uint64_t seen = any_lease_open() ? 0 : streams.completed_everywhere(now);
+    auto search = [&](const std::vector<Buffer*>& slabs) {
+        std::vector<Hasher::Found> found;
+        if (hasher_.find_addresses(slabs, out_stream_, found) != CUDA_SUCCESS) return false;
+        for (auto [at, address] : found) {
             Buffer* target = pager_.find(address);
-            if (target && target != b &&
-                std::none_of(b->drags.begin(), b->drags.end(), [&](const Buffer::Drag& d) { return d.target == target; }))
-                b->drags.push_back({0, target});
+            Buffer* slab = pager_.find(at);
+            const Buffer::Drag drag{at, address, target};
+            CUdeviceptr base;
+            std::size_t bytes;
+            if (!target || (target == slab && !slab->slab) || (slab->slab && !slabs_.find(at, base, bytes)) || std::find(slab->drags.begin(), slab->drags.end(), drag) != slab->drags.end()) continue;
+            slab->drags.push_back(drag);
+            slab->table.store(true, std::memory_order_seq_cst);
+            if (target == b && std::find(m.through.begin(), m.through.end(), slab) == m.through.end()) m.through.push_back(slab);
+        }
+        for (Buffer* s : slabs) s->looked_through = std::max(s->looked_through, seen);
+        return true;
+    };
+    if (!search(dirty)) {  // too many addresses for one pass: slab by slab
+        for (Buffer* s : dirty) {
+            if (s->opaque || search({s})) continue;
+            s->opaque = true;
+            s->table.store(true, std::memory_order_seq_cst);
+            s->looked_through = UINT64_MAX;
+            m.through.push_back(s);
         }
     }
-    b->table = !b->drags.empty();
+    return m.through.empty();
+}
+
+// No launch can be handing an op that reaches `m`'s buffer to the driver, and all such ops have completed.
+bool DevicePager::unreachable(Move& m) {
+    Buffer* b = m.buffer;
+    for (Buffer* s : m.through) {
+        if (leased(s)) return false;
+        b->streams.fetch_or(s->streams.load());
+        const std::uint64_t used = s->last_use.load();
+        std::uint64_t seen = b->last_use.load();
+        while (seen < used && !b->last_use.compare_exchange_weak(seen, used)) {
+        }
+    }
+    m.through.clear();
+    return quiet(b) && search_tables(m);
 }
 
 bool DevicePager::step(Move& m) {
@@ -195,7 +246,7 @@ bool DevicePager::step_evict(Move& m) {
     };
     switch (m.stage) {
         case Move::Stage::quiesce: {
-            if (!quiet(b)) return false;
+            if (!unreachable(m)) return false;
             if (!b->touched) {  // never written: nothing to keep
                 backing_->unmap(b->base, b->capacity);
                 device_pool_->give_back(b->device_frames);
@@ -319,7 +370,7 @@ bool DevicePager::step_fetch(Move& m) {
     const bool landing = backing_->host_frames_can_be_mapped();
     switch (m.stage) {
         case Move::Stage::quiesce: {
-            if (!quiet(b)) return false;
+            if (!unreachable(m)) return false;
             if (b->host_changed.exchange(false)) b->hash_known = false;
             if (m.copy) {
                 for (std::size_t i = 0; i < m.frames.size(); ++i)

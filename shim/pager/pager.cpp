@@ -66,7 +66,7 @@ void Pager::publish(const Op& op, Lease& lease) {
 
 CUresult Pager::enter(Op& op) {
     op.slot = &streams_.slot(op.stream);
-    if (streams_.capturing() && streams_.is_capturing(op.stream)) [[unlikely]] {
+    if (op.looked_at || (streams_.capturing() && streams_.is_capturing(op.stream))) [[unlikely]] {
         // Recorded, not run: it touches nothing now. But the driver looks at the addresses of copies and memsets, so
         // they must be mapped, wherever to.
         op.captured = true;
@@ -78,7 +78,7 @@ CUresult Pager::enter(Op& op) {
     for (std::uint32_t i = 0; resident && i < op.count; ++i) {
         const Buffer* b = op.buffers[i];
         resident = b->residency.load(std::memory_order_seq_cst) == Residency::device &&
-                   !b->table.load(std::memory_order_relaxed);
+                   !b->table.load(std::memory_order_seq_cst);
     }
     if (resident) [[likely]]
         return CUDA_SUCCESS;
@@ -96,13 +96,42 @@ CUresult Pager::enter(Op& op) {
     return enter_slow(op);
 }
 
+// Every buffer that `named` leads to through memory, themselves included. In a slab only what the op was given counts.
+void Pager::follow(Op& op, const std::vector<Buffer*>& named, std::vector<Buffer*>& all) {
+    struct Step {
+        Buffer* buffer;
+        CUdeviceptr address;   // in a slab; 0: all of it
+    };
+    std::vector<Step> open;
+    const bool listed = op.small_count <= Op::kFewSmall;
+    for (Buffer* b : named)
+        if (!b->slab || !listed) open.push_back({b, 0});
+        else all.push_back(b);
+    for (std::uint32_t i = 0; listed && i < op.small_count; ++i)
+        if (Buffer* b = find(op.small[i])) open.push_back({b, op.small[i]});
+    std::vector<CUdeviceptr> done;
+    std::vector<Buffer::Drag> leads;
+    while (!open.empty()) {
+        const auto [b, address] = open.back();
+        open.pop_back();
+        if (std::find(all.begin(), all.end(), b) == all.end()) all.push_back(b);
+        if (!b->table.load(std::memory_order_acquire)) continue;
+        if (b->opaque && !op.captured) op.everything = true;
+        CUdeviceptr base = 0;
+        leads.clear();
+        if (!b->device->leads_to(b, address, base, leads) || std::find(done.begin(), done.end(), base) != done.end()) continue;
+        done.push_back(base);
+        for (const Buffer::Drag& d : leads) open.push_back({d.target, d.address});
+    }
+}
+
 CUresult Pager::enter_slow(Op& op) {
     if (failed()) return CUDA_ERROR_UNKNOWN;
     // What a pointer table leads to belongs to the op.
     std::vector<Buffer*> named(op.buffers, op.buffers + op.count);
     named.insert(named.end(), op.more.begin(), op.more.end());
     std::vector<Buffer*> all;
-    for (Buffer* b : named) b->device->follow(b, op.in_tables, all);
+    follow(op, named, all);
     auto name_all = [&] {
         op.count = 0;
         op.more.clear();

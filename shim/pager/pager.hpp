@@ -27,11 +27,14 @@ struct Op {
     CUstream stream = CU_STREAM_LEGACY;
     bool everything = false;               // its access set is not known
     bool kernel = false;                   // a launch, not a copy or memset
+    bool looked_at = false;                // nothing runs: the driver looks at the addresses, no more
     std::uint32_t count = 0;               // buffers named, without repeats as far as that is cheap
     Buffer* buffers[Lease::kMany];
     std::vector<Buffer*> more;             // those beyond kMany (graphs)
     std::vector<Buffer*> overwrites;       // wholly written, not read
-    std::vector<CUdeviceptr> in_tables;    // addresses named in slabs that hold pointers
+    static constexpr std::uint32_t kFewSmall = 32;
+    std::uint32_t small_count = 0;         // addresses named in slabs; more than kFewSmall: not all are listed
+    CUdeviceptr small[kFewSmall];
 
     // enter's
     StreamSlot* slot = nullptr;
@@ -44,6 +47,10 @@ struct Op {
             if (buffers[i] == b) return;
         if (count < Lease::kMany) buffers[count++] = b;
         else more.push_back(b);
+    }
+    void name_in_slab(CUdeviceptr at) {
+        if (small_count < kFewSmall) small[small_count] = at;
+        if (small_count <= kFewSmall) ++small_count;
     }
 };
 
@@ -100,6 +107,7 @@ class Pager {
   private:
     CUresult enter_slow(Op&);
     void publish(const Op&, Lease&);
+    void follow(Op&, const std::vector<Buffer*>& named, std::vector<Buffer*>& all);
 
     const Driver driver_;
     const Settings settings_;

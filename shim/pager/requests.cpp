@@ -1,9 +1,13 @@
 // DevicePager: what waiting launches need, and where the frames for it come from.
 #include <algorithm>
+#include <chrono>
 
 #include "shim/pager/pager.hpp"
 
 namespace udnnmem::pager {
+namespace {
+constexpr std::chrono::milliseconds kMarkAgain(2);
+}
 
 CUresult DevicePager::acquire(Request& r) {
     Lock lock(mutex_);
@@ -12,7 +16,13 @@ CUresult DevicePager::acquire(Request& r) {
     r.since_ns = now_ns();
     requests_.push_back(&r);
     mover_wake_.notify_one();
-    granted_.wait(lock, [&] { return r.done || stopping_; });
+    // Other threads' tails, too, have to be marked for the mover to see them complete: what they launch meanwhile may be
+    // what holds this up.
+    while (!granted_.wait_for(lock, kMarkAgain, [&] { return r.done || stopping_; })) {
+        lock.unlock();
+        pager_.streams().mark_tails();
+        lock.lock();
+    }
     requests_.remove(&r);
     if (r.moved) {
         ++stats_.stalls;
@@ -26,7 +36,7 @@ CUresult DevicePager::acquire(Request& r) {
 void DevicePager::release(Request& r, bool submitted_ok) {
     Lock lock(mutex_);
     if (!r.holding) return;
-    for (Buffer* b : r.need) --b->holds;
+    for (Buffer* b : r.need) --b->holds, --b->granted;
     if (r.everything) --frozen_;
     for (Buffer* b : r.uncopied) {
         if (submitted_ok) {
@@ -67,7 +77,10 @@ void DevicePager::hold(Request& r) {
     if (r.everything) ++frozen_;
 }
 
+// Until the op was submitted nothing may change under it, not even where it was granted a buffer on host frames.
 void DevicePager::grant(Request& r, CUresult result) {
+    if (result == CUDA_SUCCESS)
+        for (Buffer* b : r.need) ++b->granted;
     if (result != CUDA_SUCCESS && r.holding) {
         for (Buffer* b : r.need) --b->holds;
         if (r.everything) --frozen_;
@@ -97,7 +110,7 @@ bool DevicePager::serve(Request& r, bool oldest) {
     // Those behind the oldest pass only if they need nothing.
     auto ready = [&](Buffer* b) {
         const Residency res = b->residency;
-        return res == Residency::device || (res == Residency::host && r.host_allowed && backing_->host_frames_can_be_mapped() &&
+        return res == Residency::device || (res == Residency::host && (r.host_allowed || b->pinned) && backing_->host_frames_can_be_mapped() &&
                                             !b->moving);
     };
     if (!oldest && !std::all_of(r.need.begin(), r.need.end(), ready)) return false;
@@ -127,7 +140,8 @@ bool DevicePager::serve(Request& r, bool oldest) {
         if (b->residency == Residency::evicting && cancel(b)) progress = true;
         if (b->residency == Residency::fetching && deadline && cancel(b)) progress = true;
         if (ready(b)) continue;
-        if (!b->moving) {
+        const bool still = (b->granted || frozen_) && b->residency != Residency::unbacked;
+        if (!b->moving && !still) {
             if (bring(r, b)) progress = true;
             if (r.done) return true;
         }

@@ -39,10 +39,10 @@ void SlabAllocator::collect() {
     });
 }
 
-CUdeviceptr SlabAllocator::take(std::size_t bytes, int slot, CUmemoryPool pool) {
+CUdeviceptr SlabAllocator::take(std::size_t bytes, int slot, CUmemoryPool pool, CUcontext context) {
     const std::size_t units = (bytes + kUnit - 1) / kUnit * kUnit;
     auto place = [&](CUdeviceptr at) {
-        live_[at] = {bytes, units, pool};
+        live_[at] = {bytes, units, pool, context};
         return at;
     };
     if (slot >= 0) {
@@ -75,7 +75,7 @@ bool SlabAllocator::free(CUdeviceptr at, int slot, std::uint64_t number, std::ui
     return true;
 }
 
-bool SlabAllocator::find(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool) const {
+bool SlabAllocator::find(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool, CUcontext* context) const {
     auto it = live_.upper_bound(at);
     if (it == live_.begin()) return false;
     --it;
@@ -83,6 +83,7 @@ bool SlabAllocator::find(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, 
     base = it->first;
     bytes = it->second.bytes;
     if (pool) *pool = it->second.pool;
+    if (context) *context = it->second.context;
     return true;
 }
 

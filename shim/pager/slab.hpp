@@ -22,11 +22,22 @@ class SlabAllocator {
     explicit SlabAllocator(DevicePager& device) : device_(device) {}
 
     // 0: no slab has room; the caller adds one and asks again. `slot`: the stream that asks, -1 for none.
-    CUdeviceptr take(std::size_t bytes, int slot, CUmemoryPool pool);
+    CUdeviceptr take(std::size_t bytes, int slot, CUmemoryPool pool, CUcontext context);
     void add(Buffer* slab);
     // False if `at` is not the base of a live block.
     bool free(CUdeviceptr at, int slot, std::uint64_t number, std::uint64_t streams);
-    bool find(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool) const;
+    // Frees what is left of a context; `freed(at, bytes, pool)` for each block.
+    template <class Freed>
+    void free_context(CUcontext context, std::uint64_t number, std::uint64_t streams, Freed freed) {
+        std::vector<CUdeviceptr> gone;
+        for (const auto& [at, block] : live_)
+            if (block.context == context) gone.push_back(at);
+        for (CUdeviceptr at : gone) {
+            freed(at, live_[at].bytes, live_[at].pool);
+            free(at, -1, number, streams);
+        }
+    }
+    bool find(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool = nullptr, CUcontext* context = nullptr) const;
 
   private:
     void merge(CUdeviceptr at, std::size_t bytes);
@@ -37,6 +48,7 @@ class SlabAllocator {
     struct Block {
         std::size_t bytes, units;
         CUmemoryPool pool;
+        CUcontext context;
     };
     std::map<CUdeviceptr, Block> live_;
     struct Pending {

@@ -179,6 +179,21 @@ bool StreamTable::complete(std::uint64_t mask, std::uint64_t number) {
     return true;
 }
 
+std::uint64_t StreamTable::completed_everywhere(std::uint64_t up_to) {
+    const int n = slot_count_.load(std::memory_order_acquire);
+    for (int i = 0; i < n; ++i) {
+        StreamSlot* s;
+        {
+            std::lock_guard lock(mutex_);
+            s = slots_[static_cast<std::size_t>(i)].get();
+        }
+        if (s->completed.load() >= s->last_op.load()) continue;
+        poll(*s);
+        if (s->completed.load() < s->last_op.load()) up_to = std::min(up_to, s->completed.load());
+    }
+    return up_to;
+}
+
 std::uint64_t StreamTable::all_streams() const {
     const int n = slot_count_.load(std::memory_order_acquire);
     return n >= 63 ? (std::uint64_t{1} << 63) - 1 : (std::uint64_t{1} << n) - 1;

@@ -69,6 +69,9 @@ class StreamTable {
 
     // Polls; true if every op up to `number` on the streams of `mask` has completed. Any thread.
     bool complete(std::uint64_t mask, std::uint64_t number);
+    // Every op up to this number has completed, whatever its stream. The caller has seen no lease open after it read
+    // now() as `up_to`.
+    std::uint64_t completed_everywhere(std::uint64_t up_to);
     // The bits of every stream that has had an op.
     std::uint64_t all_streams() const;
 

@@ -1,11 +1,13 @@
 #include "shim/preload/accesses.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
 
 #include "interpose/driver.hpp"
+#include "shim/preload/host_ranges.hpp"
 
 namespace udnnmem::preload {
 namespace {
@@ -17,7 +19,7 @@ using interpose::Work;
 using interpose::WorkKind;
 using pager::Buffer;
 
-constexpr std::size_t kScannedCopy = 64 << 10;  // larger copies are data; the hash at their first eviction looks at them
+constexpr std::size_t kScannedCopy = 1 << 20;  // larger copies are data; the hash at their first eviction looks at them
 constexpr std::size_t kTensorMapBytes = 128;
 
 // Descriptors by their bytes' hash; few, made once a tensor shape.
@@ -30,13 +32,15 @@ std::size_t hash_bytes(const void* data) {
 }
 
 inline void name_word(pager::Pager& pager, std::uint64_t word, pager::Op& op) {
-    if (!pager.in_arena(word)) [[likely]]
+    if (!pager.in_arena(word)) [[likely]] {
+        if (host_ranges.may_contain(word) && host_ranges.contains(word)) [[unlikely]]
+            op.everything = true;
         return;
+    }
     Buffer* b = pager.find(word);
     if (!b) return;
     op.name(b);
-    if (b->slab && b->table.load(std::memory_order_relaxed)) [[unlikely]]
-        op.in_tables.push_back(word);
+    if (b->slab) op.name_in_slab(word);
 }
 
 // Pointers inside a parameter are aligned to 8 bytes of the parameter buffer.
@@ -78,11 +82,54 @@ inline void name_launch(pager::Pager& pager, const Launch& launch, pager::Op& op
 
 // Whether the host can read `address`. A pointer that the driver does not know is ordinary memory.
 bool host_readable(const pager::Pager& pager, const Work& work, CUdeviceptr address) {
-    if (pager.in_arena(address)) return false;
-    if (std::strstr(work.entry_point, "HtoD")) return true;
+    if (pager.in_arena(address) || address < 4096) return false;  // a null source is the driver's to refuse
+    if (std::strstr(work.entry_point, "HtoD") && address == work.spans[0].address) return true;
+    if (std::strstr(work.entry_point, "DtoD") || std::strstr(work.entry_point, "DtoH")) return false;
     unsigned type = 0;
     static const auto ask = UDNNMEM_REAL(cuPointerGetAttribute);
     return !ask || ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS || type == CU_MEMORYTYPE_HOST;
+}
+
+// The words of [from, from + bytes) that point into the arena; `at` is where the bytes go, to which pointers are aligned.
+struct Pointer {
+    std::size_t offset;
+    CUdeviceptr word;
+    Buffer* target;
+};
+std::vector<Pointer> pointers_in(const pager::Pager& pager, CUdeviceptr from, std::size_t bytes, CUdeviceptr at) {
+    const char* data = reinterpret_cast<const char*>(from);
+    const CUdeviceptr begin = pager.arena().begin();
+    const std::size_t size = pager.arena().bytes(), first = (8 - at % 8) % 8;
+    std::vector<Pointer> found;
+    constexpr std::size_t kStretch = 4096;  // looked through at once, without a branch
+    for (std::size_t start = first; start + 8 <= bytes; start += kStretch) {
+        const std::size_t end = std::min(bytes, start + kStretch);
+        bool any = false;
+        for (std::size_t i = start; i + 8 <= end; i += 8) {
+            std::uint64_t word;
+            std::memcpy(&word, data + i, 8);
+            any |= word - begin < size;
+        }
+        if (!any) continue;
+        for (std::size_t i = start; i + 8 <= end; i += 8) {
+            std::uint64_t word;
+            std::memcpy(&word, data + i, 8);
+            if (word - begin >= size) continue;
+            if (Buffer* target = pager.find(word)) found.push_back({i, word, target});
+        }
+    }
+    return found;
+}
+
+// Calls body(from, to) for each copy from one span to another.
+template <class Body>
+void for_each_copy(const Work& work, Body body) {
+    const Span* from = nullptr;
+    for (std::uint32_t i = 0; i < work.span_count; ++i) {
+        const Span& span = work.spans[i];
+        if (span.access == Access::read) from = &span;
+        else if (from && from->bytes == span.bytes && span.bytes >= 8) body(*from, span);
+    }
 }
 
 }  // namespace
@@ -106,26 +153,41 @@ void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op) {
 }
 
 void note_pointers_copied(pager::Pager& pager, const Work& work) {
-    const Span* from = nullptr;
-    for (std::uint32_t i = 0; i < work.span_count; ++i) {
-        const Span& span = work.spans[i];
-        if (span.access == Access::read) {
-            from = &span;
-            continue;
-        }
-        Buffer* to = pager.in_arena(span.address) ? pager.find(span.address) : nullptr;
-        if (!to || !from || from->bytes != span.bytes || span.bytes > kScannedCopy || span.bytes < 8) continue;
-        if (!host_readable(pager, work, from->address)) continue;
-        const char* data = reinterpret_cast<const char*>(from->address);
+    for_each_copy(work, [&](const Span& from, const Span& to) {
+        Buffer* table = pager.find(to.address);
+        if (!table) return;
         std::vector<Buffer::Drag> targets;
-        for (std::size_t at = (8 - span.address % 8) % 8; at + 8 <= span.bytes; at += 8) {
-            std::uint64_t word;
-            std::memcpy(&word, data + at, 8);
-            if (!pager.in_arena(word)) continue;
-            if (Buffer* target = pager.find(word); target && target != to) targets.push_back({span.address + at, target});
+        if (Buffer* source = pager.find(from.address)) {
+            if (source->table.load(std::memory_order_acquire)) targets = source->device->pointers_of(source, from.address, from.bytes);
+            for (Buffer::Drag& d : targets) d.at += to.address - from.address;
+        } else if (from.bytes <= kScannedCopy && host_readable(pager, work, from.address)) {
+            for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address))
+                if (target != table || table->slab) targets.push_back({to.address + i, word, target});
+        } else {
+            return;
         }
-        if (!targets.empty() || to->table.load(std::memory_order_relaxed)) to->device->wrote_pointers(to, span.address, span.bytes, targets);
-    }
+        if (!targets.empty() || table->table.load(std::memory_order_relaxed))
+            table->device->wrote_pointers(table, to.address, to.bytes, targets);
+    });
+}
+
+CUresult pin_pointers_escaping(pager::Pager& pager, const Work& work) {
+    CUresult result = CUDA_SUCCESS;
+    for_each_copy(work, [&](const Span& from, const Span& to) {
+        if (pager.in_arena(to.address)) return;
+        std::vector<Buffer*> escaping;
+        if (Buffer* source = pager.find(from.address)) {
+            if (!source->table.load(std::memory_order_acquire)) return;
+            for (const Buffer::Drag& d : source->device->pointers_of(source, from.address, from.bytes)) escaping.push_back(d.target);
+        } else if (from.bytes <= kScannedCopy && host_readable(pager, work, from.address)) {
+            for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address)) escaping.push_back(target);
+        }
+        const bool from_host = std::strstr(work.entry_point, "HtoD"), to_host = std::strstr(work.entry_point, "DtoH");
+        if (escaping.empty() || to_host || (!from_host && host_readable(pager, work, to.address))) return;
+        for (Buffer* b : escaping)
+            if (result == CUDA_SUCCESS && !b->slab) result = b->device->pin(b);
+    });
+    return result;
 }
 
 void remember_tensor_map(pager::Pager& pager, const void* descriptor, CUdeviceptr address) {

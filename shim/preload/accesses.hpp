@@ -10,8 +10,12 @@ namespace udnnmem::preload {
 // Adds what `work` names to `op`. Does not allocate for up to Lease::kMany buffers.
 void name_accesses(pager::Pager& pager, const interpose::Work& work, pager::Op& op);
 
-// After a copy from host memory was made: addresses among its bytes make the destination a pointer table.
+// Before a copy is made: addresses among the bytes that it brings make the destination a pointer table.
 void note_pointers_copied(pager::Pager& pager, const interpose::Work& work);
+
+// Before a copy is made that may carry addresses to device memory that is not managed (a module's variable): nobody can
+// say which kernel follows them from there, so what they point to stays where it is for life. The caller holds no lease.
+CUresult pin_pointers_escaping(pager::Pager& pager, const interpose::Work& work);
 
 // A tensor map descriptor was encoded for an address: kernels that get these 128 bytes by value name it.
 void remember_tensor_map(pager::Pager& pager, const void* descriptor, CUdeviceptr address);

@@ -8,6 +8,7 @@
 #include "interpose/driver.hpp"
 #include "shim/log/log.hpp"
 #include "shim/preload/accesses.hpp"
+#include "shim/preload/host_ranges.hpp"
 #include "shim/preload/session.hpp"
 
 namespace udnnmem::preload {
@@ -39,9 +40,12 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
         bytes = pitch * a.height;
     }
     if (!bytes) return real();
+    CUmemoryPool pool = a.pool;
+    if (ordered && !pool)
+        if (static const auto ask = UDNNMEM_REAL(cuDeviceGetMemPool); ask) ask(&pool, d->device());
     CUdeviceptr address = 0;
     try {
-        const CUresult result = d->allocate(bytes, a.stream, ordered, a.pool, address);
+        const CUresult result = d->allocate(bytes, a.stream, ordered, pool, address);
         if (result != CUDA_SUCCESS) return result;
     } catch (...) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -55,7 +59,10 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
 // cuMemFree waits for the device, and closed libraries rely on it.
 CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     Session* s = Session::get();
-    if (!s || !s->pager().in_arena(at)) return real();
+    if (!s || !s->pager().in_arena(at)) {
+        host_ranges.remove(at);  // managed memory is freed like this
+        return real();
+    }
     Pager& p = s->pager();
     pager::Buffer* b = p.find(at);
     if (!b) return CUDA_ERROR_INVALID_VALUE;
@@ -89,17 +96,39 @@ CUresult work(const Work& w, Submit submit) noexcept {
     op.stream = w.stream;
     op.kernel = w.kind == WorkKind::kernel;
     try {
+        if (w.kind == WorkKind::copy)
+            if (const CUresult result = pin_pointers_escaping(p, w); result != CUDA_SUCCESS) return result;
         name_accesses(p, w, op);
         if (!op.count && !op.everything) return submit();
         if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return result;
         // Before the call: what the copy brings may be used by an op of another thread as soon as it is submitted.
-        if (w.kind == WorkKind::copy) note_pointers_copied(p, w);
+        if (w.kind == WorkKind::copy && !op.captured) note_pointers_copied(p, w);
     } catch (...) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const CUresult result = submit();
     p.leave(op, result);
     if (w.launch) s->launched();
+    return result;
+}
+
+// Nothing runs, but the driver looks at the addresses: they are mapped, wherever to.
+CUresult graph_node(const Span* spans, std::size_t count, Submit submit) noexcept {
+    Session* s = Session::get();
+    if (!s) return submit();
+    Pager& p = s->pager();
+    Op op;
+    op.looked_at = true;
+    try {
+        for (std::size_t i = 0; i < count; ++i)
+            if (pager::Buffer* b = spans[i].bytes ? p.find(spans[i].address) : nullptr) op.name(b);
+        if (!op.count) return submit();
+        if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return result;
+    } catch (...) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const CUresult result = submit();
+    p.leave(op, result);
     return result;
 }
 
@@ -149,6 +178,9 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         if (!p.streams().is_capturing(stream) && graph.issuable() && !p.fits_together(op))
             return launch_in_pieces(p, exec, graph, stream);
         if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return result;
+        if (!op.captured)
+            for (const GraphNode& node : graph.nodes())
+                if (node.enabled && node.work.kind == WorkKind::copy) note_pointers_copied(p, node.work);
     } catch (...) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -237,14 +269,15 @@ bool answer(Session& s, void* data, CUpointer_attribute attribute, CUdeviceptr a
     CUdeviceptr base = 0;
     std::size_t bytes = 0;
     CUmemoryPool pool = nullptr;
+    CUcontext context = nullptr;
     result = CUDA_SUCCESS;
-    if (!b || !b->device->range_of(at, base, bytes, &pool)) {
+    if (!b || !b->device->range_of(at, base, bytes, &pool, &context)) {
         result = CUDA_ERROR_INVALID_VALUE;
         return true;
     }
     auto put = [&](auto value) { std::memcpy(data, &value, sizeof value); };
     switch (attribute) {
-        case CU_POINTER_ATTRIBUTE_CONTEXT: put(b->context); return true;
+        case CU_POINTER_ATTRIBUTE_CONTEXT: put(context); return true;
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: put(static_cast<unsigned>(CU_MEMORYTYPE_DEVICE)); return true;
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: put(at); return true;
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
@@ -261,14 +294,7 @@ bool answer(Session& s, void* data, CUpointer_attribute attribute, CUdeviceptr a
         case CU_POINTER_ATTRIBUTE_MAPPED: put(1u); return true;
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: put(0ull); return true;
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-            if (pool || !b->stream_ordered) {
-                put(pool);
-            } else {
-                CUmemoryPool current = nullptr;
-                static const auto ask = UDNNMEM_REAL(cuDeviceGetMemPool);
-                if (ask) ask(&current, b->device->device());
-                put(current);
-            }
+            put(pool);
             return true;
         case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: put(bytes); return true;
         case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: put(base); return true;
@@ -335,6 +361,24 @@ CUresult ipc_get(CUipcMemHandle*, CUdeviceptr at, Submit real) noexcept {
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
+void host_memory(CUdeviceptr at, std::size_t bytes) noexcept {
+    if (bytes) host_ranges.add(at, bytes);
+    else host_ranges.remove(at);
+}
+
+CUresult peer_access(CUcontext peer, bool on) noexcept {
+    Session* s = Session::get(true);
+    if (!s) return CUDA_SUCCESS;
+    const pager::Driver& d = s->pager().driver();
+    CUdevice reader, owner;
+    CUcontext popped;
+    if (d.cuCtxGetDevice(&reader) != CUDA_SUCCESS || d.cuCtxPushCurrent_v2(peer) != CUDA_SUCCESS) return CUDA_SUCCESS;
+    const CUresult known = d.cuCtxGetDevice(&owner);
+    DevicePager* pager = known == CUDA_SUCCESS && reader != owner ? s->pager().device(owner) : nullptr;
+    d.cuCtxPopCurrent_v2(&popped);
+    return pager ? pager->peer_access(reader, on) : CUDA_SUCCESS;
+}
+
 void tensor_map(const void* descriptor, CUdeviceptr at) noexcept {
     if (Session* s = Session::get()) remember_tensor_map(s->pager(), descriptor, at);
 }
@@ -374,6 +418,9 @@ const Handlers handlers = {
     .ipc_get = ipc_get,
     .tensor_map = tensor_map,
     .unknown_version = unknown_version,
+    .graph_node = graph_node,
+    .host_memory = host_memory,
+    .peer_access = peer_access,
 };
 
 }  // namespace udnnmem::preload

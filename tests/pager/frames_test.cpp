@@ -25,6 +25,8 @@ struct CountingBacking final : Backing {
     }
     void drop(Frame& f) override { held -= f.bytes; }
     CUresult map(CUdeviceptr, const std::vector<Frame*>&) override { return CUDA_SUCCESS; }
+    void share(CUdevice, bool) override {}
+    CUresult allow_again(CUdeviceptr, std::size_t) override { return CUDA_SUCCESS; }
     CUresult unmap(CUdeviceptr, std::size_t) override { return CUDA_SUCCESS; }
     CUresult copy_out(const Frame&, const Frame&, CUstream) override { return CUDA_SUCCESS; }
     CUresult copy_in(const Frame&, const Frame&, CUstream) override { return CUDA_SUCCESS; }

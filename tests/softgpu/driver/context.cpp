@@ -26,7 +26,8 @@ Contexts& contexts() {
     return *c;
 }
 
-thread_local std::vector<CUcontext> stack;
+// Not destroyed with its thread: static destructors of the main thread still make calls.
+thread_local std::vector<CUcontext>& stack = *new std::vector<CUcontext>;
 
 CUcontext make_context(int device, unsigned flags, unsigned version, bool primary) {
     auto* c = new CUctx_st;

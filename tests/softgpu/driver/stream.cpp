@@ -76,7 +76,7 @@ void stream_dependencies_locked(CUstream s, std::vector<OpRef>& after) {
 }
 
 OpRef submit_in_order_locked(CUstream s, std::shared_ptr<Work> work, std::span<const OpRef> more) {
-    thread_local std::vector<OpRef> after;
+    thread_local auto& after = *new std::vector<OpRef>;  // static destructors of the main thread still make calls
     after.clear();
     stream_dependencies_locked(s, after);
     after.insert(after.end(), more.begin(), more.end());

@@ -44,7 +44,7 @@ std::string find_compiler() {
 
 // Compiler (path, size, time) and processor: what the machine code depends on besides the text.
 const std::string& environment_key(const std::string& compiler) {
-    static const std::string key = [&] {
+    static const auto& key = *new std::string([&] {  // kernels run in static destructors too
         std::string k = compiler;
         struct stat s {};
         if (stat(compiler.c_str(), &s) == 0) k += " " + std::to_string(s.st_size) + " " + std::to_string(s.st_mtime);
@@ -53,7 +53,7 @@ const std::string& environment_key(const std::string& compiler) {
             if (line.rfind("flags", 0) == 0 || line.rfind("Features", 0) == 0 || line.rfind("model", 0) == 0) k += line;
         for (const char* o : options) k += o;
         return k;
-    }();
+    }());
     return key;
 }
 
@@ -120,7 +120,7 @@ Object::~Object() { dlclose(handle_); }
 void* Object::symbol(const char* name) const { return dlsym(handle_, name); }
 
 tl::expected<std::shared_ptr<Object>, Error> compile(const std::string& text, const std::string& cache_folder) {
-    static const std::string compiler = find_compiler();
+    static const auto& compiler = *new std::string(find_compiler());
     if (compiler.empty()) return tl::make_unexpected(Error{"no C compiler (gcc or cc) on PATH: the software GPU needs one to run kernels"});
     std::string folder = cache_folder;
     if (folder.empty()) {

@@ -53,7 +53,7 @@ tl::expected<void, Error> TranslatedModule::make_ready(Entry& e) {
     std::lock_guard lock(e.mutex);
     if (e.ready) return {};
     TranslatedKernel& t = e.translated;
-    static const std::string front = prelude();
+    static const auto& front = *new std::string(prelude());
     auto object = compile(front + t.text, options_.cache_folder);
     if (!object) return tl::make_unexpected(Error{"kernel " + t.kernel.name + ": " + object.error().message});
     e.object = *object;

@@ -1,0 +1,274 @@
+// Traps: graphs. Captured while memory moves, launched after it has moved, changed between launches, larger than the
+// device, made node by node of buffers that nothing has touched.
+#include "tests/e2e/traps/traps.hpp"
+
+namespace traps {
+namespace {
+
+struct Graph {
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  ~Graph() {
+    if (exec) CHECK(cuGraphExecDestroy(exec));
+    if (graph) CHECK(cuGraphDestroy(graph));
+  }
+  void capture(CUstream s, const std::function<void(CUstream)>& body, CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) {
+    CHECK(cuStreamBeginCapture(s, mode));
+    body(s);
+    CHECK(cuStreamEndCapture(s, &graph));
+    CHECK(cuGraphInstantiate(&exec, graph, 0));
+  }
+};
+
+// Captured (no buffer needs to be there for that) while another thread pushes out what the graph names.
+void capture_while_moving(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped(), y = w.stepped(), z = w.stepped();
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    CHECK(cuCtxSetCurrent(w.context));
+    CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CHECK(cuThreadExchangeStreamCaptureMode(&relaxed));
+    const CUstream s = w.stream();
+    while (!stop) w.press(s);
+  });
+  const CUstream s = w.stream();
+  for (unsigned round = 0; round < 6; round++) {
+    Graph g;
+    g.capture(s, [&](CUstream c) {
+      for (int i = 0; i < 40; i++) launch_wide(c, w.add, x, y, z, kWords);
+      CHECK(cuMemsetD32Async(y, round, kWords, c));
+      CHECK(cuMemcpyDtoDAsync(x, z, kWords * 4ul, c));
+    }, round % 2 ? CU_STREAM_CAPTURE_MODE_GLOBAL : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    CHECK(cuGraphLaunch(g.exec, s));
+    CHECK(cuStreamSynchronize(s));
+  }
+  stop = true;
+  other.join();
+  tell("x", read(x, kWords));
+  tell("y", read(y, kWords));
+  tell("z", read(z, kWords));
+}
+
+// Between its launches all of the graph's buffers are pushed out; its addresses are what they were.
+void frozen_addresses(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  const CUstream press = w.stream();
+  Graph g;
+  const CUfunction toil = w.kernel("toil");
+  const CUdeviceptr lost = w.allocate(4);
+  CHECK(cuMemsetD32(lost, 0, 1));
+  CHECK(cuCtxSynchronize());
+  g.capture(w.stream(), [&](CUstream c) { launch(c, toil, 1, x, w.toil_words(), kStride, std::uint64_t{9'000'000}, lost); });
+  while_pushed(w, x, [&](CUstream s, CUdeviceptr) { CHECK(cuGraphLaunch(g.exec, s)); });
+  tell("in graph", read(lost, 1)[0]);
+  (void)press;
+}
+
+// Launched, changed while the first launch runs, launched again.
+void updated(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped(), y = w.stepped(kWords, 50), z = w.stepped(kWords, 60);
+  const CUstream s = w.stream(), press = w.stream();
+  Graph g, h;
+  unsigned words = kWords;
+  CUdeviceptr a = x, b = y, out = z;
+  CHECK(cuGraphCreate(&g.graph, 0));
+  CUDA_KERNEL_NODE_PARAMS p{};
+  void* arguments[] = {&a, &b, &out, &words};
+  p.func = w.add;
+  p.gridDimX = 8, p.gridDimY = p.gridDimZ = 1, p.blockDimX = 64, p.blockDimY = p.blockDimZ = 1;
+  p.kernelParams = arguments;
+  CUgraphNode node;
+  CHECK(cuGraphAddKernelNode(&node, g.graph, nullptr, 0, &p));
+  CHECK(cuGraphInstantiate(&g.exec, g.graph, 0));
+  for (unsigned round = 0; round < 4; round++) {
+    CHECK(cuGraphLaunch(g.exec, s));
+    a = z, b = x, out = round % 2 ? x : y;
+    CHECK(cuGraphExecKernelNodeSetParams(g.exec, node, &p));
+    w.press(press);
+    CHECK(cuGraphLaunch(g.exec, s));
+    a = x, b = y, out = z;
+    CHECK(cuGraphExecKernelNodeSetParams(g.exec, node, &p));
+    w.press(press);
+    CHECK(cuStreamSynchronize(s));
+  }
+  // And by another graph of the same shape.
+  a = y, b = y, out = x;
+  CHECK(cuGraphCreate(&h.graph, 0));
+  CUgraphNode other;
+  CHECK(cuGraphAddKernelNode(&other, h.graph, nullptr, 0, &p));
+  CUgraphExecUpdateResultInfo info;
+  CHECK(cuGraphExecUpdate(g.exec, h.graph, &info));
+  w.press(press);
+  CHECK(cuGraphLaunch(g.exec, s));
+  CHECK(cuStreamSynchronize(s));
+  tell("x", read(x, kWords));
+  tell("y", read(y, kWords));
+  tell("z", read(z, kWords));
+}
+
+// Its buffers do not fit together: kernels, memsets, copies and host functions one by one, in order, on two streams.
+void in_pieces(unsigned seed) {
+  World w(seed);
+  constexpr unsigned kBig = kBudget / 4 / 5 * 2;  // words: two fifths of the budget
+  std::vector<CUdeviceptr> big;
+  for (int i = 0; i < 5; i++) {
+    big.push_back(w.allocate(kBig * 4ul));
+    CHECK(cuMemsetD32(big.back(), 3 + i, kBig));
+  }
+  CHECK(cuCtxSynchronize());
+  std::atomic<unsigned> ran{0};
+  Graph g;
+  g.capture(w.stream(), [&](CUstream c) {
+    for (int i = 0; i < 5; i++) launch_wide(c, w.add, big[i], big[(i + 1) % 5], big[i], kBig);
+    CHECK(cuMemcpyDtoDAsync(big[0], big[3], kBig * 2ul, c));
+    CHECK(cuMemsetD32Async(big[1] + 4000, seed, kBig / 2, c));
+    CHECK(cuLaunchHostFunc(c, [](void* p) { ++*static_cast<std::atomic<unsigned>*>(p); }, &ran));
+    for (int i = 4; i >= 0; i--) launch_wide(c, w.add, big[i], big[(i + 2) % 5], big[i], kBig);
+  });
+  // One graph launched on two streams: the second launch comes after the first.
+  const CUstream a = w.stream(), b = w.stream();
+  for (int round = 0; round < 3; round++) {
+    CHECK(cuGraphLaunch(g.exec, a));
+    CHECK(cuGraphLaunch(g.exec, b));
+  }
+  CHECK(cuCtxSynchronize());
+  tell("ran", ran);
+  for (CUdeviceptr at : big) tell("big", read(at, kBig));
+}
+
+// One graph on two streams, its first node slow, too large for the device at once.
+void pieces_in_order(unsigned seed) {
+  World w(seed);
+  constexpr unsigned kBig = kBudget / 4 / 5 * 2;
+  const CUdeviceptr x = w.allocate(kBig * 4ul), y = w.allocate(kBig * 4ul), z = w.allocate(kBig * 4ul);
+  for (CUdeviceptr at : {x, y, z}) CHECK(cuMemsetD32(at, 1, kBig));
+  CHECK(cuCtxSynchronize());
+  const CUfunction carry = w.kernel("move_entries"), late = w.kernel("late_fill");
+  Graph g;
+  g.capture(w.stream(), [&](CUstream c) {
+    // x: slowly 3 more than y, then y from x. Two at once would both start from the same y.
+    launch(c, carry, 1, y, x, 1000u, std::uint64_t{6'000'000});
+    launch_wide(c, w.add, x, z, y, 2000u);
+    launch_wide(c, w.add, z, z, z, 100u);
+  });
+  (void)late;
+  const CUstream a = w.stream(), b = w.stream();
+  for (int round = 0; round < 3; round++) {
+    CHECK(cuGraphLaunch(g.exec, a));
+    CHECK(cuGraphLaunch(g.exec, b));
+  }
+  CHECK(cuCtxSynchronize());
+  for (CUdeviceptr at : {x, y, z}) tell("ordered", read(at, kBig));
+}
+
+// Nodes made and changed by hand, of buffers that nothing has touched: the driver looks at their addresses.
+void by_hand(unsigned seed) {
+  World w(seed);
+  const CUstream s = w.stream();
+  const unsigned words = kWords;
+  CUdeviceptr a = w.allocate(words * 4ul), b = w.allocate(words * 4ul), c = w.allocate(words * 4ul), d = w.allocate(words * 4ul);
+  Graph g;
+  CHECK(cuGraphCreate(&g.graph, 0));
+  CUDA_MEMSET_NODE_PARAMS fill{};
+  fill.dst = a, fill.value = seed, fill.elementSize = 4, fill.width = words, fill.height = 1;
+  CUgraphNode first, second, third, fourth;
+  CHECK(cuGraphAddMemsetNode(&first, g.graph, nullptr, 0, &fill, w.context));
+  CUDA_MEMCPY3D copy{};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = a, copy.dstDevice = b;
+  copy.WidthInBytes = words * 4ul, copy.Height = copy.Depth = 1;
+  CHECK(cuGraphAddMemcpyNode(&second, g.graph, &first, 1, &copy, w.context));
+  CUgraphNodeParams any{};
+  any.type = CU_GRAPH_NODE_TYPE_MEMSET;
+  any.memset.dst = c, any.memset.value = 9, any.memset.elementSize = 4, any.memset.width = words, any.memset.height = 1;
+  any.memset.ctx = w.context;
+  CHECK(cuGraphAddNode(&third, g.graph, &second, nullptr, 1, &any));
+  unsigned count = words;
+  void* arguments[] = {&a, &c, &d, &count};
+  CUDA_KERNEL_NODE_PARAMS k{};
+  k.func = w.add;
+  k.gridDimX = 8, k.gridDimY = k.gridDimZ = 1, k.blockDimX = 64, k.blockDimY = k.blockDimZ = 1;
+  k.kernelParams = arguments;
+  CHECK(cuGraphAddKernelNode(&fourth, g.graph, &third, 1, &k));
+  CHECK(cuGraphInstantiate(&g.exec, g.graph, 0));
+  CHECK(cuGraphLaunch(g.exec, s));
+  CHECK(cuStreamSynchronize(s));
+  for (CUdeviceptr at : {a, b, c, d}) tell("made", read(at, words));
+
+  // Changed in the graph, then in the executable, each time to buffers that nothing has touched.
+  const CUdeviceptr e = w.allocate(words * 4ul), f = w.allocate(words * 4ul), h = w.allocate(words * 4ul);
+  fill.dst = e;
+  CHECK(cuGraphMemsetNodeSetParams(first, &fill));
+  copy.srcDevice = e, copy.dstDevice = f;
+  CHECK(cuGraphMemcpyNodeSetParams(second, &copy));
+  any.memset.dst = e;
+  CHECK(cuGraphNodeSetParams(third, &any));
+  Graph again;
+  CHECK(cuGraphInstantiate(&again.exec, g.graph, 0));
+  w.press(s);
+  CHECK(cuGraphLaunch(again.exec, s));
+  CHECK(cuStreamSynchronize(s));
+  for (CUdeviceptr at : {e, f, d}) tell("changed", read(at, words));
+  fill.dst = h;
+  CHECK(cuGraphExecMemsetNodeSetParams(g.exec, first, &fill, w.context));
+  const CUdeviceptr i = w.allocate(words * 4ul);
+  copy.srcDevice = h, copy.dstDevice = i;
+  CHECK(cuGraphExecMemcpyNodeSetParams(g.exec, second, &copy, w.context));
+  w.press(s);
+  CHECK(cuGraphLaunch(g.exec, s));
+  CHECK(cuStreamSynchronize(s));
+  for (CUdeviceptr at : {h, i, d}) tell("exec", read(at, words));
+}
+
+// A graph within a graph, and memory that the graph itself allocates and frees.
+void nested(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped(), y = w.stepped();
+  const CUstream s = w.stream(), press = w.stream();
+  Graph inner, outer;
+  inner.capture(s, [&](CUstream c) {
+    launch_wide(c, w.add, x, x, y, kWords);
+    CHECK(cuMemsetD32Async(x, 5, 1000, c));
+  });
+  CHECK(cuGraphCreate(&outer.graph, 0));
+  CUgraphNode child, after;
+  CHECK(cuGraphAddChildGraphNode(&child, outer.graph, nullptr, 0, inner.graph));
+  CUDA_MEMSET_NODE_PARAMS fill{};
+  fill.dst = y, fill.value = seed, fill.elementSize = 4, fill.width = 10, fill.height = 1;
+  CHECK(cuGraphAddMemsetNode(&after, outer.graph, &child, 1, &fill, w.context));
+  CHECK(cuGraphInstantiate(&outer.exec, outer.graph, 0));
+  Graph temporary;
+  temporary.capture(s, [&](CUstream c) {
+    CUdeviceptr t;
+    CHECK(cuMemAllocAsync(&t, kWords * 4ul, c));
+    launch_wide(c, w.add, x, y, t, kWords);
+    launch_wide(c, w.add, t, y, x, kWords);
+    CHECK(cuMemFreeAsync(t, c));
+  });
+  for (int round = 0; round < 3; round++) {
+    w.press(press);
+    CHECK(cuGraphLaunch(outer.exec, s));
+    w.press(press);
+    CHECK(cuGraphLaunch(temporary.exec, s));
+    CHECK(cuStreamSynchronize(s));
+  }
+  tell("x", read(x, kWords));
+  tell("y", read(y, kWords));
+}
+
+}  // namespace
+
+const std::vector<Trap> graph_traps = {
+    {"capture-while-moving", Needs::moves, capture_while_moving},
+    {"graph-frozen", Needs::moves, frozen_addresses},
+    {"graph-updated", Needs::moves, updated},
+    {"graph-in-pieces", Needs::moves, in_pieces},
+    {"graph-pieces-in-order", Needs::moves, pieces_in_order},
+    {"graph-by-hand", Needs::moves, by_hand},
+    {"graph-nested", Needs::moves, nested},
+};
+
+}  // namespace traps

@@ -1,0 +1,353 @@
+// Traps: moves under work, frees, overwrites, sizes, addresses that escape, and questions about memory.
+#include "tests/e2e/traps/traps.hpp"
+
+#include <unistd.h>
+
+#include <cstring>
+
+namespace traps {
+namespace {
+
+using namespace std::chrono_literals;
+
+// ---- moves under work ----
+
+// A kernel on x while everything is pushed out; the address is given as it is, in a struct, in a parameter buffer.
+template <int form>
+void remap(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  const CUfunction toil = w.kernel(form == 1 ? "toil_struct" : "toil");
+  while_pushed(w, x, [&](CUstream s, CUdeviceptr lost) {
+    struct { char tag; CUdeviceptr words; } reach{'x', x};
+    const unsigned count = w.toil_words(), stride = kStride;
+    const std::uint64_t ns = w.toil_ns();
+    if (form == 1) return launch(s, toil, 1, reach, count, stride, ns, lost);
+    if (form == 0) return launch(s, toil, 1, x, count, stride, ns, lost);
+    struct { CUdeviceptr words; unsigned count, stride; std::uint64_t ns; CUdeviceptr lost; } packed{x, count, stride, ns, lost};
+    size_t bytes = sizeof packed;
+    void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+    CHECK(cuLaunchKernel(toil, 1, 1, 1, 1, 1, 1, 0, s, nullptr, extra));
+  });
+}
+
+// Launches by the thousand, without a pause, on buffers that are pushed out under them.
+void launch_storm(unsigned seed) {
+  World w(seed);
+  constexpr int kBuffers = 4, kRounds = 400;
+  std::vector<CUdeviceptr> ring;
+  for (int i = 0; i < kBuffers; i++) ring.push_back(w.stepped(kWords, 10 * i));
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    CHECK(cuCtxSetCurrent(w.context));
+    const CUstream s = w.stream();
+    while (!stop) w.press(s);
+  });
+  const CUstream s = w.stream();
+  for (int i = 0; i < kRounds; i++) {
+    launch_wide(s, w.add, ring[i % kBuffers], ring[(i + 1) % kBuffers], ring[(i + 2) % kBuffers], kWords);
+    if (i % 37 == 0) CHECK(cuStreamSynchronize(s));
+  }
+  CHECK(cuStreamSynchronize(s));
+  stop = true;
+  other.join();
+  for (CUdeviceptr b : ring) tell("ring", read(b, kWords));
+}
+
+// Two threads whose ops each need most of the device: neither may starve, neither may take the other's memory.
+void two_hungry(unsigned seed) {
+  World w(seed);
+  constexpr unsigned kMany = kBudget / 16;  // words: a quarter of the budget
+  std::vector<CUdeviceptr> mine;
+  for (int i = 0; i < 6; i++) {
+    mine.push_back(w.allocate(kMany * 4ul));
+    CHECK(cuMemsetD32(mine.back(), 3 + i, kMany));
+  }
+  CHECK(cuCtxSynchronize());
+  auto body = [&](int first) {
+    CHECK(cuCtxSetCurrent(w.context));
+    const CUstream s = w.stream();
+    for (int i = 0; i < 40; i++) launch_wide(s, w.add, mine[first], mine[first + 1], mine[first + 2], kMany), launch_wide(s, w.add, mine[first + 2], mine[first + 1], mine[first], kMany);
+    CHECK(cuStreamSynchronize(s));
+  };
+  std::thread other(body, 3);
+  body(0);
+  other.join();
+  for (CUdeviceptr b : mine) tell("hungry", read(b, kMany));
+}
+
+// Written at the last moment of a kernel that nobody waits for.
+void late_write(unsigned seed) {
+  World w(seed);
+  const CUstream slow = w.stream(), fast = w.stream();
+  for (int round = 0; round < 4; round++) {
+    const CUdeviceptr x = w.stepped();
+    launch(slow, w.kernel("late_fill"), 1, x, kWords, 5u + round, w.toil_ns());
+    w.press(fast);
+    w.press(fast);
+    CHECK(cuStreamSynchronize(slow));
+    tell("late", read(x, kWords));
+    CHECK(cuMemFree(x));
+  }
+}
+
+// ---- frees ----
+
+// Freed in stream order behind a kernel of another stream; allocated again by a third, and written at once.
+template <unsigned words>
+void free_behind(unsigned seed) {
+  World w(seed);
+  const CUstream a = w.stream(), b = w.stream(), c = w.stream();
+  CUevent done;
+  CHECK(cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
+  const CUdeviceptr changed = w.allocate(4);
+  CHECK(cuMemsetD32(changed, 0, 1));
+  CHECK(cuCtxSynchronize());
+  for (int round = 0; round < 6; round++) {
+    CUdeviceptr x, y;
+    CHECK(cuMemAllocAsync(&x, words * 4ul, a));
+    CHECK(cuMemsetD32Async(x, 77, words, a));
+    CHECK(cuEventRecord(done, a));
+    CHECK(cuStreamWaitEvent(b, done, 0));
+    launch(b, w.kernel("watch"), 1, x, words, w.toil_ns() / 2, changed);
+    CHECK(cuEventRecord(done, b));
+    CHECK(cuStreamWaitEvent(a, done, 0));
+    CHECK(cuMemFreeAsync(x, a));
+    CHECK(cuMemAllocAsync(&y, words * 4ul, c));
+    CHECK(cuMemsetD32Async(y, round, words, c));
+    CHECK(cuStreamSynchronize(c));
+    tell("new", read(y, words));
+    CHECK(cuMemFreeAsync(y, c));
+    CHECK(cuCtxSynchronize());
+  }
+  tell("changed", read(changed, 1)[0]);
+}
+
+// cuMemFree waits for the device: what a kernel of another stream writes for the host is there afterwards.
+void free_waits(unsigned seed) {
+  World w(seed);
+  unsigned* flag;
+  CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&flag), 4, CU_MEMHOSTALLOC_DEVICEMAP));
+  const CUstream s = w.stream();
+  for (unsigned round = 1; round < 5; round++) {
+    const CUdeviceptr x = w.allocate(kWords * 4ul);
+    launch(s, w.kernel("late_flag"), 1, flag, round, w.toil_ns());
+    CHECK(cuMemFree(x));
+    tell("flag", *static_cast<volatile unsigned*>(flag));
+  }
+}
+
+// Freed twice, freed from within, freed though never allocated.
+void free_wrongly(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped(), small = w.allocate(64);
+  tell("within", cuMemFree(x + 4096));
+  tell("within small", cuMemFree(small + 4));
+  CHECK(cuMemFree(x));
+  CHECK(cuMemFree(small));
+  tell("twice", cuMemFree(x));
+  tell("twice small", cuMemFree(small));
+  tell("null", cuMemFree(0));
+  tell("zero bytes", cuMemAlloc(&w.fillers[0], 0));
+}
+
+// ---- overwrites ----
+
+// Written over, in whole or in part, while it is out.
+void overwrite(unsigned seed) {
+  World w(seed);
+  const CUstream s = w.stream();
+  std::vector<unsigned> data(kWords);
+  for (unsigned i = 0; i < kWords; i++) data[i] = i ^ seed;
+  const CUdeviceptr x = w.stepped(), y = w.stepped(kWords, 3);
+  auto out = [&] { w.press(s), w.press(s); };
+  out();
+  CHECK(cuMemsetD32(x, 5, kWords));
+  tell("memset", read(x, kWords));
+  out();
+  CHECK(cuMemsetD32(x + 400, 6, kWords - 300));
+  tell("tail", read(x, kWords));
+  out();
+  CHECK(cuMemsetD32(x, 7, kWords - 1));
+  tell("all but one", read(x, kWords));
+  out();
+  CHECK(cuMemcpyHtoD(x, data.data(), kWords * 4ul));
+  tell("copy", read(x, kWords));
+  out();
+  CHECK(cuMemcpyHtoD(x + 8, data.data(), 4000));
+  tell("part", read(x, kWords));
+  out();
+  CHECK(cuMemcpyDtoD(x, y, kWords * 4ul));
+  tell("device", read(x, kWords));
+  out();
+  CHECK(cuMemsetD2D32(x, 800, 9, 100, kWords / 200));
+  tell("rows", read(x, kWords));
+  CHECK(cuCtxSynchronize());
+  out();
+  launch_wide(s, w.add, x, y, x, kWords);
+  CHECK(cuStreamSynchronize(s));
+  tell("both", read(x, kWords));
+}
+
+// A call that would have overwritten everything and fails: what was there stays.
+void overwrite_fails(unsigned seed) {
+  World w(seed);
+  const CUstream s = w.stream();
+  const CUdeviceptr x = w.allocate(kWords * 4ul + 4);
+  launch_wide(s, w.kernel("steps"), x, kWords + 1, kStride, 1u);
+  CHECK(cuStreamSynchronize(s));
+  auto out = [&] { w.press(s), w.press(s); };
+  out();
+  tell("no source", cuMemcpyHtoD(x, nullptr, kWords * 4ul + 4) != CUDA_SUCCESS);
+  tell("kept", read(x, kWords + 1));
+  out();
+  tell("wild source", cuMemcpyDtoD(x, 4096, kWords * 4ul + 4) != CUDA_SUCCESS);
+  tell("kept", read(x, kWords + 1));
+}
+
+// ---- sizes ----
+
+// Neighbours that share a granule, or would, written to their very ends by turns.
+void neighbours(unsigned seed) {
+  World w(seed);
+  const CUstream s = w.stream();
+  std::vector<CUdeviceptr> at;
+  std::vector<unsigned> words;
+  for (int i = 0; i < 60; i++) {
+    words.push_back(1 + w.rng() % 24000);
+    at.push_back(w.allocate(words.back() * 4ul));
+    CHECK(cuMemsetD32(at.back(), 1000 + i, words.back()));
+  }
+  CHECK(cuCtxSynchronize());
+  for (int round = 0; round < 60; round++) {
+    const unsigned k = w.rng() % at.size();
+    CHECK(cuMemsetD32Async(at[k], round, words[k], s));
+    if (round % 20 == 0) w.press(s);
+  }
+  CHECK(cuStreamSynchronize(s));
+  for (size_t i = 0; i < at.size(); i++) tell("neighbour", read(at[i], words[i]));
+}
+
+// Many sizes, freed and taken again in another order, until what is free is free in the wrong pieces.
+void stranded(unsigned seed) {
+  World w(seed);
+  std::vector<CUdeviceptr> at;
+  std::vector<unsigned> words;
+  auto granules = [](unsigned n) { return n * 16384 - 100; };
+  for (int wave = 0; wave < 3; wave++) {
+    for (unsigned n = 1; n <= 13; n += 1 + wave) {
+      words.push_back(granules(wave == 1 ? 14 - n : n));
+      at.push_back(w.allocate(words.back() * 4ul));
+      launch_wide(nullptr, w.fill, at.back(), n + 100 * wave, words.back());
+    }
+    CHECK(cuCtxSynchronize());
+    for (size_t i = wave; i < at.size(); i += 2) {
+      tell("stranded", read(at[i], words[i]));
+      CHECK(cuMemFree(at[i]));
+      at.erase(at.begin() + i), words.erase(words.begin() + i);
+    }
+  }
+  for (size_t i = 0; i < at.size(); i++) tell("left", read(at[i], words[i]));
+}
+
+// One buffer, and one op, larger than the device that the library may use.
+void larger_than_device(unsigned seed) {
+  World w(seed);
+  const unsigned words = kBudget / 4 * 3 / 2;
+  const CUdeviceptr a = w.allocate(words * 4ul), b = w.allocate(words * 4ul);
+  launch_wide(nullptr, w.fill, a, seed, words);
+  launch_wide(nullptr, w.fill, b, seed + 1, words);
+  launch_wide(nullptr, w.add, a, b, a, words);
+  tell("large", read(a, words));
+  CUdeviceptr none = 0;
+  tell("absurd", cuMemAlloc(&none, std::size_t{1} << 50));
+}
+
+// ---- escapes, and memory that is not ours ----
+
+// The program maps the buffer's physical memory, or memory of its own, where it likes.
+void own_mappings(unsigned seed) {
+  World w(seed);
+  const CUstream s = w.stream();
+  size_t granule = 0;
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CHECK(cuMemGetAllocationGranularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  CUmemGenericAllocationHandle handle;
+  CUdeviceptr at, mirror;
+  CHECK(cuMemCreate(&handle, granule * 4, &prop, 0));
+  CHECK(cuMemAddressReserve(&at, granule * 4, 0, 0, 0));
+  CHECK(cuMemAddressReserve(&mirror, granule * 4, 0, 0, 0));
+  CUmemAccessDesc access{};
+  access.location = prop.location;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  for (CUdeviceptr where : {at, mirror}) {
+    CHECK(cuMemMap(where, granule * 4, 0, handle, 0));
+    CHECK(cuMemSetAccess(where, granule * 4, &access, 1));
+  }
+  CHECK(cuMemRelease(handle));
+  const unsigned words = static_cast<unsigned>(granule);
+  const CUdeviceptr x = w.stepped();
+  launch_wide(s, w.fill, at, seed, words);
+  launch_wide(s, w.add, mirror, mirror, at, words);
+  w.press(s);
+  launch_wide(s, w.add, at, x, at, std::min(words, kWords));
+  CHECK(cuStreamSynchronize(s));
+  tell("mirror", read(mirror, words));
+  CHECK(cuMemUnmap(at, granule * 4));
+  CHECK(cuMemUnmap(mirror, granule * 4));
+  CHECK(cuMemAddressFree(at, granule * 4));
+  CHECK(cuMemAddressFree(mirror, granule * 4));
+  tell("x", read(x, kWords));
+}
+
+// Managed and registered memory beside ours.
+void managed_beside(unsigned seed) {
+  World w(seed);
+  const CUstream s = w.stream();
+  const CUdeviceptr x = w.stepped();
+  CUdeviceptr managed;
+  CHECK(cuMemAllocManaged(&managed, kWords * 4ul, CU_MEM_ATTACH_GLOBAL));
+  std::vector<unsigned> own(kWords, 11);
+  CHECK(cuMemHostRegister(own.data(), kWords * 4ul, CU_MEMHOSTREGISTER_DEVICEMAP));
+  CUdeviceptr registered;
+  CHECK(cuMemHostGetDevicePointer(&registered, own.data(), 0));
+  auto* seen = reinterpret_cast<unsigned*>(managed);
+  for (unsigned i = 0; i < kWords; i++) seen[i] = i * 3;
+  for (int round = 0; round < 3; round++) {
+    launch_wide(s, w.add, x, managed, managed, kWords);
+    launch_wide(s, w.add, x, registered, registered, kWords);
+    w.press(s);
+  }
+  CHECK(cuStreamSynchronize(s));
+  tell("managed", std::vector<unsigned>(seen, seen + kWords));
+  tell("registered", own);
+  tell("x", read(x, kWords));
+  CHECK(cuMemHostUnregister(own.data()));
+  CHECK(cuMemFree(managed));
+}
+
+}  // namespace
+
+const std::vector<Trap> memory_traps = {
+    {"remap", Needs::moves, remap<0>},
+    {"remap-struct", Needs::moves, remap<1>},
+    {"remap-packed", Needs::moves, remap<2>},
+    {"launch-storm", Needs::moves, launch_storm},
+    {"two-hungry", Needs::moves, two_hungry},
+    {"late-write", Needs::moves, late_write},
+    {"free-behind", Needs::nothing, free_behind<kWords>},
+    {"free-behind-small", Needs::nothing, free_behind<500>},
+    {"free-waits", Needs::nothing, free_waits},
+    {"free-wrongly", Needs::nothing, free_wrongly},
+    {"overwrite", Needs::moves, overwrite},
+    {"overwrite-fails", Needs::moves, overwrite_fails},
+    {"neighbours", Needs::moves, neighbours},
+    {"stranded", Needs::moves, stranded},
+    {"larger-than-device", Needs::nothing, larger_than_device},
+    {"own-mappings", Needs::moves, own_mappings},
+    {"managed-beside", Needs::moves, managed_beside},
+};
+
+}  // namespace traps

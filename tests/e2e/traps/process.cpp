@@ -1,0 +1,247 @@
+// Traps: processes (fork, two that wait for each other, memory shared between them), the end of the process, and
+// questions about memory.
+#include "tests/e2e/traps/traps.hpp"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+namespace traps {
+namespace {
+
+int wait_for(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// The child of a process that has not used CUDA uses it as if alone.
+void fork_before(unsigned seed) {
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child) tell("child", wait_for(child));
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  w.press(w.stream());
+  tell(child ? "parent" : "child", 0);
+  tell("x", read(x, kWords));
+  if (!child) _exit(0);
+}
+
+// The child of one that has cannot, and must be told so rather than hang; the parent goes on.
+void fork_after(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  const CUstream s = w.stream();
+  w.press(s);
+  launch(s, w.kernel("late_fill"), 1, x, kWords, 1u, w.toil_ns());
+  for (int round = 0; round < 3; round++) {
+    const pid_t child = fork();
+    if (!child) {
+      CUdeviceptr p;
+      const bool refused = cuInit(0) != CUDA_SUCCESS || cuMemAlloc(&p, 1 << 20) != CUDA_SUCCESS;
+      _exit(refused ? 3 : 4);
+    }
+    w.press(s);
+    tell("child", wait_for(child));
+  }
+  tell("x", read(x, kWords));
+}
+
+// Two processes, each behind a gate that the other has opened after launches that have to wait for memory.
+void wait_for_each_other(unsigned seed) {
+  fflush(stdout);
+  int pipes[2][2];
+  if (pipe(pipes[0]) || pipe(pipes[1])) exit(1);
+  const pid_t child = fork();
+  const int me = child ? 0 : 1;
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  unsigned* gate;
+  CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&gate), 4, CU_MEMHOSTALLOC_DEVICEMAP));
+  *gate = 0;
+  CUdeviceptr at;
+  CHECK(cuMemHostGetDevicePointer(&at, gate, 0));
+  std::thread porter([&] {
+    unsigned round;
+    while (::read(pipes[me][0], &round, sizeof round) == sizeof round && round) __atomic_store_n(gate, round, __ATOMIC_SEQ_CST);
+  });
+  auto open = [&](int whose, unsigned round) {
+    if (write(pipes[whose][1], &round, sizeof round) != sizeof round) exit(1);
+  };
+  const CUstream a = w.stream(), b = w.stream();
+  for (unsigned round = 1; round < 4; round++) {
+    CHECK(cuStreamWaitValue32(a, at, round, CU_STREAM_WAIT_VALUE_GEQ));
+    for (CUdeviceptr f : w.fillers) launch_wide(a, w.fill, f, round, static_cast<unsigned>(kBudget / 8 / 4));
+    launch_wide(b, w.add, x, x, x, kWords);
+    open(1 - me, round);
+    CHECK(cuCtxSynchronize());
+  }
+  open(me, 0);
+  porter.join();
+  const auto words = traps::read(x, kWords);
+  if (!child) _exit(words[1] == 8 ? 0 : 9);
+  tell("x", words);
+  tell("child", wait_for(child));
+}
+
+// Work after main has returned.
+struct Late {
+  CUcontext context = nullptr;
+  CUdeviceptr x = 0;
+  CUfunction add = nullptr;
+  ~Late() {
+    if (!context) return;
+    CHECK(cuCtxSetCurrent(context));
+    launch_wide(nullptr, add, x, x, x, kWords);
+    tell("late", read(x, kWords));
+    CHECK(cuMemFree(x));
+    CUdeviceptr p;
+    CHECK(cuMemAlloc(&p, kWords * 4ul));
+    CHECK(cuMemsetD32(p, 1, kWords));
+    tell("later", read(p, kWords));
+    CHECK(cuMemFree(p));
+  }
+};
+Late late;
+void static_destructor(unsigned seed) {
+  World w(seed);
+  late.x = w.stepped();
+  late.add = w.add;
+  launch_wide(nullptr, w.add, late.x, late.x, late.x, kWords);
+  late.context = w.context;
+  w.press(w.stream());
+}
+// Ends without a word, with work under way.
+void sudden_end(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  const CUstream s = w.stream();
+  w.press(s);
+  tell("x", read(x, kWords));
+  launch(s, w.kernel("late_fill"), 1, x, kWords, 1u, w.toil_ns());
+  for (CUdeviceptr f : w.fillers) launch_wide(s, w.fill, f, 1u, 10u);
+  puts("end");
+  fflush(stdout);
+  _exit(0);
+}
+
+// What memory looks like to who asks.
+void questions(unsigned seed) {
+  World w(seed);
+  const CUstream s = w.stream();
+  size_t total = 0, before = 0, after = 0;
+  CHECK(cuMemGetInfo(&before, &total));
+  const CUdeviceptr x = w.stepped(), small = w.allocate(1000);
+  CHECK(cuMemGetInfo(&after, nullptr));
+  printf("less %zu\n", (before - after) / (64 << 10));
+  for (const bool pushed : {false, true}) {
+    if (pushed) w.press(s), w.press(s);
+    for (const CUdeviceptr at : {x, x + 4000, x + kWords * 4ul - 1, small, small + 999}) {
+      const CUdeviceptr start = at >= x && at < x + kWords * 4ul ? x : small;
+      CUdeviceptr base = 0;
+      size_t bytes = 0;
+      CHECK(cuMemGetAddressRange(&base, &bytes, at));
+      printf("range %lld %zu\n", static_cast<long long>(base - start), bytes);
+      CUcontext context = nullptr;
+      CUdeviceptr device = 0, begin = 0;
+      unsigned type = 0, managed = 7, mapped = 7;
+      int ordinal = 7;
+      size_t size = 0;
+      void* host = &host;
+      CHECK(cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, at));
+      CHECK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at));
+      CHECK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at));
+      CHECK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, at));
+      CHECK(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at));
+      CHECK(cuPointerGetAttribute(&begin, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at));
+      CHECK(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, at));
+      CHECK(cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_MAPPED, at));
+      printf("single %d %u %lld %u %d %lld %zu %u host %d\n", context == w.context, type, static_cast<long long>(device - at), managed,
+             ordinal, static_cast<long long>(begin - start), size, mapped, cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, at));
+      CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                                     CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+      void* data[] = {&context, &type, &device, &host, &managed, &ordinal};
+      const CUresult result = cuPointerGetAttributes(6, names, data, at);
+      printf("many %d: %d %u %lld %p %u %d\n", result, context == w.context, type, static_cast<long long>(device - at), host, managed, ordinal);
+    }
+  }
+  CUdeviceptr base;
+  size_t bytes;
+  tell("beyond", cuMemGetAddressRange(&base, &bytes, 16) == CUDA_SUCCESS);
+  CHECK(cuMemFree(small));
+  CHECK(cuMemFree(x));
+  unsigned type;
+  tell("freed", cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, x));
+  tell("freed range", cuMemGetAddressRange(&base, &bytes, x));
+  CHECK(cuMemGetInfo(&after, nullptr));
+  printf("same %d\n", after == before);
+}
+
+// PyTorch's memory figures rest on these.
+void pool_figures(unsigned seed) {
+  World w(seed);
+  const CUstream s = w.stream();
+  CUmemoryPool pool, current, own;
+  CHECK(cuDeviceGetDefaultMemPool(&pool, w.device));
+  CHECK(cuDeviceGetMemPool(&current, w.device));
+  tell("default is current", pool == current);
+  cuuint64_t keep = UINT64_MAX;
+  CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+  CUmemPoolProps props{};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  props.location = {CU_MEM_LOCATION_TYPE_DEVICE, w.device};
+  CHECK(cuMemPoolCreate(&own, &props));
+  auto figures = [&](const char* when) {
+    for (CUmemoryPool p : {pool, own}) {
+      printf("%s:", when);
+      for (CUmemPool_attribute a : {CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_HIGH}) {
+        cuuint64_t value = 0;
+        CHECK(cuMemPoolGetAttribute(p, a, &value));
+        printf(" %llu", static_cast<unsigned long long>(value));
+      }
+      cuuint64_t reserved = 0, used = 0;
+      CHECK(cuMemPoolGetAttribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+      CHECK(cuMemPoolGetAttribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+      printf(" covers %d\n", reserved >= used);
+    }
+  };
+  figures("empty");
+  std::vector<CUdeviceptr> all(6);
+  for (size_t i = 0; i < all.size(); i++)
+    CHECK(i % 2 ? cuMemAllocFromPoolAsync(&all[i], 100'096 * (i + 1), own, s) : cuMemAllocAsync(&all[i], 65'536 * (i + 1), s));
+  for (CUdeviceptr at : all) CHECK(cuMemsetD8Async(at, 1, 60'000, s));
+  figures("allocated");
+  w.press(s);
+  figures("pushed");
+  CUmemoryPool of = nullptr;
+  CHECK(cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, all[1] + 5));
+  tell("of own pool", of == own);
+  CHECK(cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, all[0]));
+  tell("of default pool", of == pool);
+  for (CUdeviceptr at : all) CHECK(cuMemFreeAsync(at, s));
+  CHECK(cuStreamSynchronize(s));
+  figures("freed");
+  cuuint64_t zero = 0;
+  CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
+  CHECK(cuMemPoolSetAttribute(own, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
+  figures("reset");
+  CHECK(cuMemPoolTrimTo(pool, 0));
+  CHECK(cuMemPoolDestroy(own));
+}
+
+}  // namespace
+
+const std::vector<Trap> process_traps = {
+    {"fork-before", Needs::moves, fork_before},
+    {"fork-after", Needs::moves, fork_after},
+    {"wait-for-each-other", Needs::moves, wait_for_each_other},
+    {"static-destructor", Needs::moves, static_destructor},
+    {"sudden-end", Needs::nothing, sudden_end},
+    {"questions", Needs::moves, questions},
+    {"pool-figures", Needs::nothing, pool_figures},
+};
+
+}  // namespace traps

@@ -1,0 +1,281 @@
+// Traps: launches that the program itself holds up, streams of every kind, contexts, devices.
+#include "tests/e2e/traps/traps.hpp"
+
+#include <mutex>
+
+namespace traps {
+namespace {
+
+// A host function wants a lock that the launching thread holds while it launches an op that has to wait for memory,
+// which is in use by what stands before the host function.
+void host_function_wants_lock(unsigned seed) {
+  World w(seed);
+  struct Shared {
+    std::mutex mutex;
+    std::atomic<int> ran{0};
+  } shared;
+  const CUstream a = w.stream(), b = w.stream();
+  const CUdeviceptr x = w.stepped();
+  for (int round = 0; round < 2; round++) {
+    std::unique_lock lock(shared.mutex);
+    CHECK(cuLaunchHostFunc(a, [](void* p) {
+      auto* s = static_cast<Shared*>(p);
+      std::lock_guard inner(s->mutex);
+      s->ran++;
+    }, &shared));
+    // All that the device holds now waits for the host function.
+    for (CUdeviceptr f : w.fillers) launch_wide(a, w.fill, f, 1u + round, static_cast<unsigned>(kBudget / 8 / 4));
+    launch_wide(b, w.add, x, x, x, kWords);
+    lock.unlock();
+    CHECK(cuCtxSynchronize());
+    tell("ran", shared.ran);
+  }
+  tell("x", read(x, kWords));
+}
+
+// A gate that the launching thread opens only after launches that have to wait for memory behind the gate.
+void gate_opened_later(unsigned seed) {
+  World w(seed);
+  unsigned* gate;
+  CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&gate), 4, CU_MEMHOSTALLOC_DEVICEMAP));
+  CUdeviceptr at;
+  CHECK(cuMemHostGetDevicePointer(&at, gate, 0));
+  *gate = 0;
+  const CUstream a = w.stream(), b = w.stream();
+  const CUdeviceptr x = w.stepped();
+  for (unsigned round = 1; round < 3; round++) {
+    CHECK(cuStreamWaitValue32(a, at, round, CU_STREAM_WAIT_VALUE_GEQ));
+    for (CUdeviceptr f : w.fillers) launch_wide(a, w.fill, f, round, static_cast<unsigned>(kBudget / 8 / 4));
+    launch_wide(b, w.add, x, x, x, kWords);
+    *static_cast<volatile unsigned*>(gate) = round;
+    CHECK(cuCtxSynchronize());
+  }
+  tell("x", read(x, kWords));
+}
+
+// Gates and their values in managed buffers of the pager's.
+void gate_in_buffer(unsigned seed) {
+  World w(seed);
+  const CUstream a = w.stream(), b = w.stream();
+  const CUdeviceptr small = w.allocate(64), large = w.stepped(), x = w.stepped();
+  CHECK(cuMemsetD32(small, 0, 16));
+  CHECK(cuMemsetD32(large, 0, kWords));
+  CHECK(cuCtxSynchronize());
+  for (unsigned round = 1; round < 4; round++) {
+    const CUdeviceptr gate = round % 2 ? small : large;
+    CHECK(cuStreamWaitValue32(a, gate, round, CU_STREAM_WAIT_VALUE_GEQ));
+    launch_wide(a, w.add, x, x, x, kWords);
+    CHECK(cuStreamWriteValue32(b, gate, round, 0));
+    CHECK(cuStreamSynchronize(a));
+    w.press(b);
+  }
+  tell("x", read(x, kWords));
+}
+
+// Legacy, per-thread, default and non-blocking streams, with priorities; ordered by nothing but their own rules.
+void stream_kinds(unsigned seed) {
+  World w(seed);
+  int least = 0, most = 0;
+  CHECK(cuCtxGetStreamPriorityRange(&least, &most));
+  CUstream high, low;
+  CHECK(cuStreamCreateWithPriority(&high, CU_STREAM_NON_BLOCKING, most));
+  CHECK(cuStreamCreateWithPriority(&low, CU_STREAM_DEFAULT, least));
+  const CUdeviceptr x = w.stepped(), y = w.stepped(), z = w.stepped();
+  const CUfunction late = w.kernel("late_fill");
+  for (unsigned round = 0; round < 4; round++) {
+    launch(low, late, 1, x, kWords, round, std::uint64_t{2'000'000});
+    launch_wide(nullptr, w.add, x, x, y, kWords);   // legacy: after low
+    launch_wide(low, w.add, y, x, z, kWords);       // after legacy
+    w.press(high);
+    CHECK(cuStreamSynchronize(low));
+    launch_wide(CU_STREAM_PER_THREAD, w.add, z, z, z, kWords);
+    w.press(CU_STREAM_PER_THREAD);
+    launch_wide(CU_STREAM_LEGACY, w.add, z, y, z, kWords);
+    CHECK(cuCtxSynchronize());
+    tell("z", read(z, kWords));
+  }
+}
+
+// A stream destroyed with work in it, again and again; another may get its handle.
+void stream_destroyed(unsigned seed) {
+  World w(seed);
+  const CUstream press = w.stream();
+  for (unsigned round = 0; round < 6; round++) {
+    const CUdeviceptr x = w.stepped();
+    const CUstream s = w.stream();
+    launch(s, w.kernel("late_fill"), 1, x, kWords, round, w.toil_ns());
+    CHECK(cuStreamDestroy(s));
+    w.press(press);
+    CHECK(cuCtxSynchronize());
+    tell("x", read(x, kWords));
+    CHECK(cuMemFree(x));
+  }
+}
+
+// More streams than there are bits to tell them apart by.
+void many_streams(unsigned seed) {
+  World w(seed);
+  const CUstream press = w.stream();
+  std::vector<CUstream> streams;
+  for (int i = 0; i < 150; i++) streams.push_back(w.stream());
+  const CUdeviceptr x = w.stepped(), y = w.stepped();
+  for (unsigned i = 0; i < streams.size(); i++) {
+    launch_wide(streams[i], w.add, x, y, x, kWords);
+    if (i % 50 == 0) w.press(press);
+    CHECK(cuStreamSynchronize(streams[i]));
+  }
+  launch(streams[149], w.kernel("late_fill"), 1, y, kWords, 1u, w.toil_ns());
+  w.press(press);
+  CHECK(cuCtxSynchronize());
+  tell("x", read(x, kWords));
+  tell("y", read(y, kWords));
+}
+
+// A thread that has never touched CUDA, and one that only ever sets the context, at work while others push.
+void fresh_threads(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  const CUstream s = w.stream();
+  for (int i = 0; i < 20; i++) {
+    std::thread([&] {
+      CUcontext none;
+      CHECK(cuCtxGetCurrent(&none));
+      if (none) exit(1);
+      CUdeviceptr p;
+      if (cuMemAlloc(&p, 64) != CUDA_ERROR_INVALID_CONTEXT) exit(1);
+      if (i % 2) CHECK(cuCtxSetCurrent(w.context));
+      else CHECK(cuCtxPushCurrent(w.context));
+      launch_wide(i % 3 ? CU_STREAM_PER_THREAD : s, w.add, x, x, x, kWords);
+      CHECK(cuStreamSynchronize(i % 3 ? CU_STREAM_PER_THREAD : s));
+      if (i % 4 == 0) w.press(CU_STREAM_PER_THREAD);
+    }).join();
+  }
+  tell("x", read(x, kWords));
+}
+
+// Two contexts of one device take turns; one dies with memory that is out, and its memory with it.
+void two_contexts(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  w.press(w.stream());
+  for (int round = 0; round < 3; round++) {
+    CUcontext second;
+    CUmodule module;
+    CUfunction fill, add;
+    CHECK(cuCtxCreate(&second, nullptr, 0, w.device));
+    CHECK(cuModuleLoadData(&module, small_ptx));
+    CHECK(cuModuleGetFunction(&fill, module, "fill"));
+    CHECK(cuModuleGetFunction(&add, module, "add"));
+    std::vector<CUdeviceptr> theirs;
+    for (int i = 0; i < 8; i++) {
+      theirs.push_back(w.allocate(kWords * 4ul));
+      launch_wide(nullptr, fill, theirs.back(), i, kWords);
+    }
+    launch_wide(nullptr, add, theirs[0], theirs[7], theirs[1], kWords);
+    launch_wide(nullptr, add, x, x, x, kWords) ;
+    CHECK(cuCtxSynchronize());
+    tell("theirs", read(theirs[1], kWords));
+    CHECK(cuCtxDestroy(second));
+    CHECK(cuCtxSetCurrent(w.context));
+    tell("gone", cuMemFree(theirs[3]));
+    const CUdeviceptr y = w.allocate(kWords * 4ul);
+    CHECK(cuMemsetD32(y, round, kWords));
+    w.press(CU_STREAM_PER_THREAD);
+    tell("y", read(y, kWords));
+    CHECK(cuMemFree(y));
+  }
+  tell("x", read(x, kWords));
+}
+
+// The primary context is reset under everything; then all begins again.
+void reset(unsigned seed) {
+  for (int round = 0; round < 3; round++) {
+    World w(seed + round);
+    const CUdeviceptr x = w.stepped();
+    w.press(w.stream());
+    launch_wide(nullptr, w.add, x, x, x, kWords);
+    tell("x", read(x, kWords));
+    if (round == 2) break;
+    CHECK(cuDevicePrimaryCtxReset(w.device));
+    CHECK(cuDevicePrimaryCtxRetain(&w.context, w.device));
+    CHECK(cuCtxSetCurrent(w.context));
+    tell("gone", cuMemFree(x));
+    CHECK(cuDevicePrimaryCtxRelease(w.device));
+  }
+}
+
+// A buffer of one device used by a kernel of another, and copied between them, while both push.
+void two_devices(unsigned seed) {
+  World w(seed);
+  int can = 0;
+  CUdevice other;
+  CHECK(cuDeviceGet(&other, 1));
+  CHECK(cuDeviceCanAccessPeer(&can, other, w.device));
+  tell("peers", can);
+  CUcontext there;
+  CUmodule module;
+  CUfunction fill, add;
+  const CUdeviceptr x = w.stepped();
+  CHECK(cuDevicePrimaryCtxRetain(&there, other));
+  CHECK(cuCtxSetCurrent(there));
+  CHECK(cuModuleLoadData(&module, small_ptx));
+  CHECK(cuModuleGetFunction(&fill, module, "fill"));
+  CHECK(cuModuleGetFunction(&add, module, "add"));
+  CHECK(cuCtxEnablePeerAccess(w.context, 0));
+  tell("enabled twice", cuCtxEnablePeerAccess(w.context, 0));
+  std::vector<CUdeviceptr> theirs;
+  for (int i = 0; i < 9; i++) theirs.push_back(w.allocate(kWords * 4ul));
+  for (unsigned round = 0; round < 3; round++) {
+    CHECK(cuCtxSetCurrent(there));
+    for (CUdeviceptr t : theirs) launch_wide(nullptr, fill, t, round, kWords);
+    launch_wide(nullptr, add, x, theirs[0], theirs[0], kWords);  // reads the other device's memory
+    launch_wide(nullptr, add, theirs[0], theirs[1], x, kWords);  // writes it
+    CHECK(cuCtxSynchronize());
+    CHECK(cuCtxSetCurrent(w.context));
+    w.press(nullptr);
+    CHECK(cuMemcpyPeer(theirs[2], there, x, w.context, kWords * 4ul));
+    CHECK(cuMemcpyDtoD(x, theirs[2], kWords * 4ul));
+    const CUdeviceptr fresh = w.stepped(kWords, round);  // allocated after access was given
+    CHECK(cuCtxSetCurrent(there));
+    launch_wide(nullptr, add, fresh, fresh, theirs[3], kWords);
+    tell("theirs", read(theirs[3], kWords));
+    CHECK(cuCtxSetCurrent(w.context));
+    CHECK(cuMemFree(fresh));
+    tell("x", read(x, kWords));
+  }
+}
+
+// A kernel goes astray: every later call answers with its error, those that would have waited for memory too.
+void after_a_fault(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  const CUstream s = w.stream();
+  w.press(s);
+  launch_wide(s, w.add, CUdeviceptr{64}, CUdeviceptr{64}, CUdeviceptr{64}, 100u);
+  tell("synchronise", cuStreamSynchronize(s));
+  unsigned n = kWords;
+  CUdeviceptr at = x;
+  void* list[] = {&at, &at, &at, &n};
+  for (int i = 0; i < 3; i++) tell("launch", cuLaunchKernel(w.add, 8, 1, 1, 64, 1, 1, 0, s, list, nullptr));
+  tell("copy", cuMemcpyHtoD(x, list, 8));
+  for (CUdeviceptr f : w.fillers) tell("filler", cuMemsetD32Async(f, 1, 1000, s));
+  tell("free", cuMemFree(x));
+}
+
+}  // namespace
+
+const std::vector<Trap> stream_traps = {
+    {"host-function-wants-lock", Needs::moves, host_function_wants_lock},
+    {"gate-opened-later", Needs::moves, gate_opened_later},
+    {"gate-in-buffer", Needs::moves, gate_in_buffer},
+    {"stream-kinds", Needs::moves, stream_kinds},
+    {"stream-destroyed", Needs::moves, stream_destroyed},
+    {"many-streams", Needs::moves, many_streams},
+    {"fresh-threads", Needs::moves, fresh_threads},
+    {"two-contexts", Needs::moves, two_contexts},
+    {"reset", Needs::moves, reset},
+    {"after-a-fault", Needs::nothing, after_a_fault},
+    {"two-devices", Needs::moves, two_devices},
+};
+
+}  // namespace traps

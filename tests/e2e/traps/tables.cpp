@@ -1,0 +1,159 @@
+// Traps: pointers that reach a kernel through memory. While a kernel toils on what a table leads to, another thread
+// pushes memory out.
+#include "tests/e2e/traps/traps.hpp"
+
+#include <cstring>
+
+namespace traps {
+namespace {
+
+// How the address of x comes to be in `table` (of `entries` words); it stands at entry 3.
+using Writing = void (*)(World&, CUdeviceptr table, unsigned entries, CUdeviceptr x);
+
+void through_table(unsigned seed, unsigned entries, Writing write) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped(), table = w.allocate(entries * 8ul);
+  write(w, table, entries, x);
+  const CUfunction toil = w.kernel("toil_table");
+  while_pushed(w, x, [&](CUstream s, CUdeviceptr lost) {
+    launch(s, toil, 1, table, 3u, 1u, w.toil_words(), kStride, w.toil_ns(), lost);
+  });
+}
+
+std::vector<CUdeviceptr> words_with(CUdeviceptr x, unsigned entries) {
+  std::vector<CUdeviceptr> words(entries, 0x1234);
+  words[3] = x;
+  return words;
+}
+
+void by_host(World&, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
+  const auto words = words_with(x, entries);
+  CHECK(cuMemcpyHtoD(table, words.data(), entries * 8ul));
+}
+void by_host_later(World& w, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
+  void* pinned;
+  CHECK(cuMemHostAlloc(&pinned, entries * 8ul, 0));
+  const auto words = words_with(x, entries);
+  memcpy(pinned, words.data(), entries * 8ul);
+  const CUstream s = w.stream();
+  CHECK(cuMemcpyAsync(table, reinterpret_cast<CUdeviceptr>(pinned), entries * 8ul, s));
+  CHECK(cuStreamSynchronize(s));
+}
+void by_rows(World&, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
+  const auto words = words_with(x, entries);
+  CUDA_MEMCPY2D copy{};
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+  copy.srcHost = words.data();
+  copy.srcPitch = 16;
+  copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.dstDevice = table;
+  copy.dstPitch = 16;
+  copy.WidthInBytes = 16;
+  copy.Height = entries / 2;
+  CHECK(cuMemcpy2D(&copy));
+}
+void by_kernel(World& w, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
+  CHECK(cuMemsetD8(table, 1, entries * 8ul));
+  launch(nullptr, w.kernel("put_address"), 1, table, 3u, x);
+  CHECK(cuStreamSynchronize(nullptr));
+}
+// From another table, on the device, by a copy.
+void by_copy(World& w, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
+  const CUdeviceptr first = w.allocate(entries * 8ul);
+  by_kernel(w, first, entries, x);
+  CHECK(cuMemcpyDtoD(table, first, entries * 8ul));
+  CHECK(cuCtxSynchronize());
+  CHECK(cuMemFree(first));
+}
+// By a kernel that carries the entries from another table, slowly, and is not waited for.
+void by_carrier(World& w, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
+  const CUdeviceptr first = w.allocate(64);
+  by_host(w, first, 8, x);
+  launch(nullptr, w.kernel("move_entries"), 1, first, table, 8u, std::uint64_t{3'000'000});
+  CHECK(cuStreamSynchronize(nullptr));
+  (void)entries;
+}
+// Freed and allocated again: what the table held before counts no more, what it holds now does.
+void again(World& w, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
+  const CUdeviceptr other = w.stepped(kWords, 99);
+  by_host(w, table, entries, other);
+  CHECK(cuMemFree(other));
+  by_host(w, table, entries, x);
+}
+
+constexpr unsigned kSmall = 16, kLarge = 8192;  // entries: in a slab, in a buffer of its own
+
+template <unsigned entries, Writing write>
+void trap(unsigned seed) {
+  through_table(seed, entries, write);
+}
+
+template <unsigned entries>
+void two_levels(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped(), inner = w.allocate(entries * 8), outer = w.allocate(kSmall * 8);
+  by_host(w, inner, entries, x);
+  const CUdeviceptr at = inner + 3 * 8;
+  CHECK(cuMemcpyHtoD(outer + 16, &at, 8));
+  const CUfunction toil = w.kernel("toil_table");
+  while_pushed(w, x, [&](CUstream s, CUdeviceptr lost) {
+    launch(s, toil, 1, outer, 2u, 2u, w.toil_words(), kStride, w.toil_ns(), lost);
+  });
+}
+
+// In memory that the host may write at any time.
+template <bool managed>
+void in_host_memory(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  CUdeviceptr table;
+  if (managed) {
+    CHECK(cuMemAllocManaged(&table, 128, CU_MEM_ATTACH_GLOBAL));
+  } else {
+    void* pinned;
+    CHECK(cuMemHostAlloc(&pinned, 128, CU_MEMHOSTALLOC_DEVICEMAP));
+    CHECK(cuMemHostGetDevicePointer(&table, pinned, 0));
+  }
+  reinterpret_cast<CUdeviceptr*>(table)[3] = x;
+  const CUfunction toil = w.kernel("toil_table");
+  while_pushed(w, x, [&](CUstream s, CUdeviceptr lost) {
+    launch(s, toil, 1, table, 3u, 1u, w.toil_words(), kStride, w.toil_ns(), lost);
+  });
+}
+
+// In a module's own variables.
+template <bool constant>
+void in_module(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  CUdeviceptr variable;
+  size_t bytes;
+  CHECK(cuModuleGetGlobal(&variable, &bytes, w.more, constant ? "in_constant" : "in_global"));
+  const CUdeviceptr words[4] = {0, constant ? x : 0, constant ? 0 : x, 0};
+  CHECK(cuMemcpyHtoD(variable, words, sizeof words));
+  const CUfunction toil = w.kernel(constant ? "toil_constant" : "toil_global");
+  while_pushed(w, x, [&](CUstream s, CUdeviceptr lost) { launch(s, toil, 1, w.toil_words(), kStride, w.toil_ns(), lost); });
+}
+
+}  // namespace
+
+const std::vector<Trap> table_traps = {
+    {"table-host", Needs::moves, trap<kSmall, by_host>},
+    {"table-host-large", Needs::moves, trap<kLarge, by_host>},
+    {"table-host-huge", Needs::moves, trap<4 * kLarge, by_host>},
+    {"table-pinned-copy", Needs::moves, trap<kSmall, by_host_later>},
+    {"table-rows", Needs::moves, trap<kSmall, by_rows>},
+    {"table-kernel", Needs::moves, trap<kSmall, by_kernel>},
+    {"table-kernel-large", Needs::moves, trap<kLarge, by_kernel>},
+    {"table-copied", Needs::moves, trap<kSmall, by_copy>},
+    {"table-carried", Needs::moves, trap<kSmall, by_carrier>},
+    {"table-again", Needs::moves, trap<kSmall, again>},
+    {"table-two-levels", Needs::moves, two_levels<kLarge>},
+    {"table-two-small-levels", Needs::moves, two_levels<kSmall>},
+    {"table-in-pinned", Needs::moves, in_host_memory<false>},
+    {"table-in-managed", Needs::moves, in_host_memory<true>},
+    {"table-in-constant", Needs::moves, in_module<true>},
+    {"table-in-global", Needs::moves, in_module<false>},
+};
+
+}  // namespace traps
