@@ -74,7 +74,7 @@ Spans spans_of(const CUgraphNodeParams* p) {
         auto real = [&] { return REAL(symbol) ARGS; };                                                                 \
         Guard up;                                                                                                      \
         const Spans spans = up && up->graph_node ? spans_of(P) : Spans{};                                              \
-        const CUresult result = spans.empty() ? real() : up->graph_node(spans.data(), spans.size(), real);             \
+        const CUresult result = up && up->graph_node ? up->graph_node(spans.data(), spans.size(), real) : real();      \
         if (result == CUDA_SUCCESS) { KEPT; }                                                                          \
         return result;                                                                                                 \
     }

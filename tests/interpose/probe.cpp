@@ -63,6 +63,13 @@ const Handlers table = [] {
         }
         return real_of("launch_graph", real);
     };
+    h.graph_node = [](const Span* spans, std::size_t count, Submit real) noexcept {
+        probe.span_count = static_cast<std::uint32_t>(count);
+        for (std::size_t i = 0; i < count && i < std::size(probe.spans); ++i) probe.spans[i] = spans[i];
+        return real_of("graph_node", real);
+    };
+    h.host_memory = [](CUdeviceptr, std::size_t) noexcept { told("host_memory"); };
+    h.peer_access = [](CUcontext, bool) noexcept { return told("peer_access"), CUDA_SUCCESS; };
     h.synchronised = [](SyncScope, CUstream s, CUevent) noexcept { probe.stream = s, told("synchronised"); };
     h.event_recorded = [](CUevent, CUstream s) noexcept { probe.stream = s, told("event_recorded"); };
     h.event_waited = [](CUstream s, CUevent) noexcept { probe.stream = s, told("event_waited"); };
