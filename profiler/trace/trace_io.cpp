@@ -39,6 +39,7 @@ public:
         if (kind == "header") return take_header(record);
         if (kind == "buffer") return take_buffer(record);
         if (kind == "op") return take_op(record);
+        if (kind == "learned") return take_learned(record);
         return true;
     }
 
@@ -57,6 +58,14 @@ private:
                record.read_text_or("device", "", header.device) && record.read_integer_or("batch", 0, most, 0, header.batch) &&
                record.read_integer_or("memory_bytes", 0, most, 0, header.memory.value) &&
                record.read_integer_or("ideal_ns", 0, most, 0, header.ideal.value);
+    }
+
+    // A run's recorder found an iteration: what follows stands instead of what it thought before.
+    bool take_learned(Record& record) {
+        trace_.buffers.clear();
+        trace_.ops.clear();
+        sizes_ = times_ = 0;
+        return record.read_integer_or("ideal_ns", 0, most, 0, trace_.header.ideal.value);
     }
 
     bool take_buffer(Record& record) {

@@ -81,6 +81,18 @@ JsonLine& JsonLine::add(std::string_view name, double number) {
     return *this;
 }
 
+JsonLine& JsonLine::add(std::string_view name, const std::vector<BufferId>& ids) {
+    key(name);
+    line_ += '[';
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        char digits[16];
+        if (i) line_ += ',';
+        line_.append(digits, std::to_chars(digits, digits + sizeof digits, ids[i].value).ptr);
+    }
+    line_ += ']';
+    return *this;
+}
+
 JsonLine& JsonLine::add(std::string_view name, bool flag) {
     key(name);
     line_ += flag ? "true" : "false";

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "profiler/trace/units.hpp"
 
@@ -25,6 +26,8 @@ class JsonLine {
     JsonLine& add(std::string_view key, Bytes bytes) { return add(key, bytes.value); }
     JsonLine& add(std::string_view key, Nanoseconds time) { return add(key, time.value); }
     JsonLine& add(std::string_view key, BufferId id) { return add(key, static_cast<std::int64_t>(id.value)); }
+
+    JsonLine& add(std::string_view key, const std::vector<BufferId>& ids);
 
     // The whole line with its line end. Nothing can be added after.
     std::string finish() { line_ += "}\n"; return std::move(line_); }

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <new>
 
-#include "profiler/trace/writer/event_ring.hpp"
+#include "profiler/ring.hpp"
 #include "profiler/trace/writer/json_line.hpp"
 #include "profiler/trace/writer/trace_file.hpp"
 
@@ -74,7 +74,7 @@ struct TraceWriter::State {
     ~State() { ::pthread_cond_destroy(&wake); }
 
     Settings settings;
-    EventRing ring;
+    Ring<RunEvent> ring;
     std::uint32_t born = 0;
     std::atomic<bool> started{false};
     std::atomic<bool> closed{false};   // nothing more is taken in
@@ -118,6 +118,10 @@ struct TraceWriter::State {
             if (lines.size() < (1 << 16)) continue;
             if (file.append(lines)) return false;
             lines.clear();
+        }
+        if (settings.more) {
+            const std::string text = settings.more(last);
+            if (!full) lines += text;
         }
         if (settings.figures) {
             const RunSummary now = settings.figures();
@@ -208,8 +212,10 @@ void TraceWriter::event(const RunEvent& event) noexcept {
         state.dropped.fetch_add(1, std::memory_order_relaxed);
         return;
     }
-    if ((turn + 1) % (state.ring.capacity() / 4) == 0) ::pthread_cond_signal(&state.wake);
+    if ((turn + 1) % (state.ring.capacity() / 4) == 0) wake();
 }
+
+void TraceWriter::wake() noexcept { ::pthread_cond_signal(&state_->wake); }
 
 void TraceWriter::config(const RunConfig& config) noexcept try {
     if (!state_->live()) return;

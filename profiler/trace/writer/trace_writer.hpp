@@ -28,6 +28,7 @@ class TraceWriter {
         std::function<void(const char* message)> warn;   // called at most once, from the writer's thread
         std::function<RunSummary()> figures;             // called from the writer's thread about twice a second and at
                                                          // the end; written when they changed. May be empty
+        std::function<std::string(bool last)> more;      // likewise, each time that the thread looks: further whole lines. May be empty
         Bytes longest{std::int64_t{256} << 20};          // of the file; a last summary may come on top
         std::size_t queue = 1 << 14;                     // events; a power of two
         Nanoseconds patience{5'000'000'000};             // how long close() waits for a disk that hangs
@@ -47,6 +48,9 @@ class TraceWriter {
     void event(const RunEvent& event) noexcept;
     void config(const RunConfig& config) noexcept;
     void link(const RunLink& link) noexcept;
+
+    // The thread looks soon. Thread-safe.
+    void wake() noexcept;
 
     // Writes what is queued and the last figures, ends the file, ends the thread. Then every call does nothing.
     // Bounded by `patience`. Not from two threads at once.

@@ -1,5 +1,5 @@
-// A bounded queue of events from any number of threads to one: no lock, no allocation after construction,
-// and a producer that meets a full ring drops its event rather than wait.
+// A bounded queue of records from any number of threads to one: no lock, no allocation after construction,
+// and a producer that meets a full ring drops its record rather than wait.
 //
 // Invariant: cell i holds turn t (t = i modulo the capacity) when its ticket is t + 1, and is free for
 // turn t when its ticket is t. Only the producer that took turn t writes the cell then; only the consumer frees it.
@@ -10,26 +10,26 @@
 #include <cstdint>
 #include <memory>
 
-#include "profiler/trace/run.hpp"
-
 namespace udnnmem::profiler {
 
-class EventRing {
+// T is copied in and out: trivially copyable.
+template <class T>
+class Ring {
   public:
     // `capacity` is a power of two.
-    explicit EventRing(std::size_t capacity) : mask_(capacity - 1), cells_(new Cell[capacity]) {
+    explicit Ring(std::size_t capacity) : mask_(capacity - 1), cells_(new Cell[capacity]) {
         for (std::size_t i = 0; i < capacity; ++i) cells_[i].ticket.store(i, std::memory_order_relaxed);
     }
 
-    // False if the ring is full. Any thread. `turn` gets the event's number.
-    bool push(const RunEvent& event, std::uint64_t& turn) noexcept {
+    // False if the ring is full. Any thread. `turn` gets the record's number.
+    bool push(const T& record, std::uint64_t& turn) noexcept {
         turn = next_.load(std::memory_order_relaxed);
         while (true) {
             Cell& cell = cells_[turn & mask_];
             const auto ahead = static_cast<std::int64_t>(cell.ticket.load(std::memory_order_acquire) - turn);
             if (ahead == 0) {
                 if (!next_.compare_exchange_weak(turn, turn + 1, std::memory_order_relaxed)) continue;
-                cell.event = event;
+                cell.record = record;
                 cell.ticket.store(turn + 1, std::memory_order_release);
                 return true;
             }
@@ -39,21 +39,22 @@ class EventRing {
     }
 
     // False if there is none. One thread only.
-    bool pop(RunEvent& event) noexcept {
+    bool pop(T& record) noexcept {
         Cell& cell = cells_[first_ & mask_];
         if (cell.ticket.load(std::memory_order_acquire) != first_ + 1) return false;
-        event = cell.event;
+        record = cell.record;
         cell.ticket.store(first_ + mask_ + 1, std::memory_order_release);
         ++first_;
         return true;
     }
 
+    std::uint64_t pushed() const { return next_.load(std::memory_order_acquire); }  // turns given out so far
     std::size_t capacity() const { return mask_ + 1; }
 
   private:
     struct Cell {
         std::atomic<std::uint64_t> ticket{0};
-        RunEvent event;
+        T record;
     };
     const std::size_t mask_;
     std::unique_ptr<Cell[]> cells_;

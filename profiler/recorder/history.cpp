@@ -1,0 +1,73 @@
+#include "profiler/recorder/history.hpp"
+
+namespace udnnmem::profiler {
+
+void History::allocated(std::uint64_t address, std::uint64_t bytes) {
+    released(address);  // its release was not seen: freed by a context that went
+    ordinal_ = last_born_ == end() ? ordinal_ + 1 : 0;
+    last_born_ = end();
+    alive_[address] = static_cast<std::uint32_t>(allocations_.size());
+    allocations_.push_back({address, bytes, end(), -1, ordinal_});
+}
+
+void History::released(std::uint64_t address) {
+    const auto found = alive_.find(address);
+    if (found == alive_.end()) return;
+    allocations_[found->second].died = end();
+    alive_.erase(found);
+}
+
+Position History::add(const ObservedOp& seen) {
+    Op op;
+    op.name = seen.name;
+    op.shape = seen.shape;
+    op.stream = seen.stream;
+    op.first_use = static_cast<std::uint32_t>(uses_.size());
+    auto use = [&](const Touch& touch) {
+        auto found = alive_.upper_bound(touch.address);
+        if (found == alive_.begin()) return;
+        --found;
+        const std::uint64_t offset = touch.address - found->first;
+        if (offset < allocations_[found->second].bytes) uses_.push_back({found->second, touch.mode, offset});
+    };
+    const std::uint32_t within = seen.count < ObservedOp::inline_touches ? seen.count : ObservedOp::inline_touches;
+    for (std::uint32_t i = 0; i < within; ++i) use(seen.touches[i]);
+    if (seen.more) {
+        for (const Touch& touch : *seen.more) use(touch);
+        delete seen.more;
+    }
+    op.use_count = static_cast<std::uint32_t>(uses_.size()) - op.first_use;
+    ops_.push_back(op);
+    return end() - 1;
+}
+
+void History::set_duration(Position at, Nanoseconds duration) {
+    if (at >= begin_ && at < end()) ops_[static_cast<std::size_t>(at - begin_)].duration = duration;
+}
+
+void History::forget_ops() {
+    begin_ = end();
+    ops_.clear();
+    uses_.clear();
+    std::vector<Allocation> kept;
+    for (auto& [address, index] : alive_) {
+        kept.push_back(allocations_[index]);
+        index = static_cast<std::uint32_t>(kept.size() - 1);
+    }
+    allocations_ = std::move(kept);
+}
+
+bool History::corresponds(Position a, Position b) const {
+    const Op &x = op(a), &y = op(b);
+    if (x.shape != y.shape || x.name != y.name || x.use_count != y.use_count || x.stream != y.stream) return false;
+    const auto later = uses(x), earlier = uses(y);
+    for (std::size_t i = 0; i < later.size(); ++i) {
+        if (later[i].offset != earlier[i].offset || later[i].mode != earlier[i].mode) return false;
+        if (later[i].allocation == earlier[i].allocation) continue;
+        const Allocation &p = allocations_[later[i].allocation], &q = allocations_[earlier[i].allocation];
+        if (p.bytes != q.bytes || p.born - q.born != a - b || p.ordinal != q.ordinal) return false;
+    }
+    return true;
+}
+
+}  // namespace udnnmem::profiler

@@ -1,0 +1,70 @@
+// The recent past of a run, in the order of submission: ops with the allocations that they use, and the
+// lives of those allocations. Positions count ops from the start of the run and never repeat.
+//
+// Invariants
+//   - Two allocations that are alive at the same time do not overlap.
+//   - uses(op) name allocations that were alive at op's position; what lay in none is left out.
+// Not thread-safe: it belongs to the recorder's consumer.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "profiler/recorder/observed.hpp"
+#include "profiler/trace/units.hpp"
+
+namespace udnnmem::profiler {
+
+using Position = std::int64_t;
+
+class History {
+  public:
+    struct Allocation {
+        std::uint64_t address = 0, bytes = 0;
+        Position born = 0;         // made before the op at this position
+        Position died = -1;        // freed before the op at this position; -1: alive
+        std::uint32_t ordinal = 0; // among those born at the same position
+    };
+    struct Use {
+        std::uint32_t allocation = 0;  // index into allocations()
+        Mode mode = Mode::read_write;
+        std::uint64_t offset = 0;      // bytes from its start
+    };
+    struct Op {
+        const char* name = "";
+        std::uint64_t shape = 0, stream = 0;
+        std::uint32_t first_use = 0, use_count = 0;
+        Nanoseconds duration{-1};      // -1: not measured
+    };
+
+    void allocated(std::uint64_t address, std::uint64_t bytes);
+    void released(std::uint64_t address);
+    // The op at position end(); takes `more` of the record.
+    Position add(const ObservedOp& op);
+    void set_duration(Position at, Nanoseconds duration);
+    // The ops so far are forgotten (some were missed, or they are too many); allocations that are alive stay known.
+    void forget_ops();
+
+    Position begin() const { return begin_; }                       // oldest op that is known
+    Position end() const { return begin_ + static_cast<Position>(ops_.size()); }
+    const Op& op(Position at) const { return ops_[static_cast<std::size_t>(at - begin_)]; }
+    std::span<const Use> uses(const Op& op) const { return {uses_.data() + op.first_use, op.use_count}; }
+    const std::vector<Allocation>& allocations() const { return allocations_; }
+
+    // Whether the ops at `a` and `b` do the same to the same memory, or to memory that was allocated at the same point
+    // of each one's past: one iteration and the next. Both known, a > b.
+    bool corresponds(Position a, Position b) const;
+
+  private:
+    Position begin_ = 0;
+    std::vector<Op> ops_;
+    std::vector<Use> uses_;
+    std::vector<Allocation> allocations_;
+    std::map<std::uint64_t, std::uint32_t> alive_;  // by address
+    Position last_born_ = -1;
+    std::uint32_t ordinal_ = 0;
+};
+
+}  // namespace udnnmem::profiler

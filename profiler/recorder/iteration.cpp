@@ -1,0 +1,77 @@
+#include "profiler/recorder/iteration.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+namespace udnnmem::profiler {
+
+Position iteration_begin(const History& history, Position period) {
+    const Position first = std::max(history.begin(), history.end() - 2 * period), last = history.end() - period;
+    // Transient bytes alive before the op at first + i, as differences.
+    std::vector<std::int64_t> change(static_cast<std::size_t>(last - first) + 2, 0);
+    for (const History::Allocation& a : history.allocations()) {
+        if (a.died >= 0 ? a.died <= first : a.born <= first) continue;  // gone, or persistent
+        const Position from = std::max(a.born + 1, first), to = std::min(a.died < 0 ? last + 1 : a.died, last + 1);
+        if (from >= to) continue;
+        change[static_cast<std::size_t>(from - first)] += static_cast<std::int64_t>(a.bytes);
+        change[static_cast<std::size_t>(to - first)] -= static_cast<std::int64_t>(a.bytes);
+    }
+    Position best = first;
+    std::int64_t live = 0, fewest = INT64_MAX;
+    bool best_is_input = false;
+    for (Position at = first; at < last; ++at) {
+        live += change[static_cast<std::size_t>(at - first)];
+        const bool input = std::strstr(history.op(at).name, "HtoD") != nullptr;
+        if (live > fewest || (live == fewest && (best_is_input || !input))) continue;
+        best = at;
+        fewest = live;
+        best_is_input = input;
+    }
+    return best;
+}
+
+Trace iteration_trace(const History& history, Position begin, Position period) {
+    const Position end = begin + period;
+    Trace trace;
+    std::vector<std::int32_t> id(history.allocations().size(), -1);
+    for (const bool persistent : {true, false}) {
+        for (std::size_t i = 0; i < id.size(); ++i) {
+            const History::Allocation& a = history.allocations()[i];
+            const bool whole = a.born <= begin && (a.died < 0 || a.died >= end);
+            if (whole != persistent || a.born >= end || (a.died >= 0 && (a.died <= begin || a.died == a.born))) continue;
+            id[i] = static_cast<std::int32_t>(trace.buffers.size());
+            TraceBuffer& buffer = trace.buffers.emplace_back();
+            buffer.id = BufferId(id[i]);
+            buffer.bytes = Bytes(static_cast<std::int64_t>(a.bytes));
+            buffer.persistent = persistent;
+            if (persistent) continue;
+            buffer.alloc_op = OpIndex(static_cast<std::int32_t>(std::max<Position>(a.born - begin, 0)));
+            buffer.free_op = OpIndex(static_cast<std::int32_t>((a.died < 0 ? end : std::min(a.died, end)) - begin - 1));
+        }
+    }
+    std::int64_t measured = 0, sum = 0;
+    for (Position at = begin; at < end; ++at)
+        if (history.op(at).duration.value >= 0) ++measured, sum += history.op(at).duration.value;
+    std::map<std::uint64_t, std::int32_t> streams;
+    for (Position at = begin; at < end; ++at) {
+        const History::Op& seen = history.op(at);
+        TraceOp& op = trace.ops.emplace_back();
+        op.index = OpIndex(static_cast<std::int32_t>(at - begin));
+        op.name = seen.name;
+        op.stream = streams.try_emplace(seen.stream, static_cast<std::int32_t>(streams.size())).first->second;
+        op.duration = seen.duration.value >= 0 ? seen.duration : Nanoseconds(measured ? sum / measured : 0);
+        for (const History::Use& use : history.uses(seen)) {
+            if (use.mode != Mode::write) op.reads.push_back(BufferId(id[use.allocation]));
+            if (use.mode != Mode::read) op.writes.push_back(BufferId(id[use.allocation]));
+        }
+        for (auto* set : {&op.reads, &op.writes}) {
+            std::sort(set->begin(), set->end());
+            set->erase(std::unique(set->begin(), set->end()), set->end());
+        }
+        trace.header.ideal += op.duration;
+    }
+    return trace;
+}
+
+}  // namespace udnnmem::profiler

@@ -1,0 +1,50 @@
+// Finds the smallest period with which the ops of a run repeat: one training iteration.
+//
+// Two ops correspond (History::corresponds) when they are the same kernel on the same memory, or on memory that each
+// allocated at the same point of its own past. So equal layers of a deep network are no period, for their weights
+// differ, while an allocator that gives other addresses each iteration does not hide one. A period p is *found* when
+// the last p ops, and at least `fewest` of them, each correspond to the op p before: the sequence was seen twice,
+// whatever came before it. It is *lost* at the first op that does not correspond. A period that was lost is not found
+// again until it has held for `again` times as long, so that the steps of gradient accumulation do not stand for the
+// iteration that they are part of.
+#pragma once
+
+#include <cstddef>
+#include <unordered_map>
+#include <vector>
+
+#include "profiler/recorder/history.hpp"
+
+namespace udnnmem::profiler {
+
+class IterationFinder {
+  public:
+    static constexpr Position fewest = 8;
+    static constexpr Position again = 16;
+    static constexpr std::size_t most_candidates = 24;
+
+    explicit IterationFinder(const History& history) : history_(history) {}
+
+    // To be called after each op that is added. True if a period was found by this op, and was not known before.
+    bool advance();
+    // History::forget_ops() was called.
+    void restart();
+
+    Position period() const { return period_; }   // 0: none holds now
+    // Ops for which it has held, counted from the first that corresponded.
+    Position held() const { return period_ ? history_.end() - since_ : 0; }
+
+  private:
+    struct Candidate {
+        Position period, since;
+    };
+    void propose(Position at);
+
+    const History& history_;
+    std::vector<Candidate> candidates_;
+    std::unordered_map<std::uint64_t, Position> last_;  // by op and memory: where it was last seen
+    Position period_ = 0, since_ = 0;
+    Position lost_ = 0;  // longest period that was found and lost
+};
+
+}  // namespace udnnmem::profiler

@@ -1,0 +1,1 @@
+$(call library,recorder,$(wildcard profiler/recorder/*.cpp))

@@ -1,0 +1,31 @@
+// What the launch path tells the recorder: one op with the addresses that it touches. Trivially copyable,
+// so that it goes through a ring; nothing is looked up or allocated for an op of up to `inline_touches` addresses.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace udnnmem::profiler {
+
+// `write`: the whole allocation is written and none of it is read. What is not known is read_write.
+enum class Mode : std::uint8_t { read, write, read_write };
+
+struct Touch {
+    std::uint64_t address = 0;  // device address, anywhere in an allocation
+    Mode mode = Mode::read_write;
+};
+
+struct ObservedOp {
+    static constexpr std::uint32_t inline_touches = 12;
+
+    const char* name = "";      // of the kernel or the entry point; lives as long as the process
+    std::uint64_t shape = 0;    // hash of what else makes two ops the same: dimensions, sizes
+    std::uint64_t stream = 0;   // the stream's handle
+    std::int32_t timer = -1;    // that measures it; -1: none
+    bool after_gap = false;     // the recorder's: ops before it were dropped
+    std::uint32_t count = 0;    // of touches
+    Touch touches[inline_touches];
+    std::vector<Touch>* more = nullptr;  // those beyond; owned by whoever holds the record
+};
+
+}  // namespace udnnmem::profiler

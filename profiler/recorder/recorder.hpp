@@ -1,0 +1,87 @@
+// Watches what a run does until its iteration is known, then stops. The launch path hands over ops; one
+// consumer (the trace writer's thread) looks for the period and turns one iteration into lines of the trace file.
+//
+// Invariants
+//   - op() takes no lock and makes no system call; it allocates only for an op of more than ObservedOp::inline_touches
+//     addresses. A full ring drops the op: the search then starts anew, and is never wrong.
+//   - allocated() and released() are never dropped. A release is told before the memory can be given out again.
+//   - Once on() is false it stays so, and the launch path pays one load.
+//   - What it says is a description: nothing that the program computes depends on it.
+// op(), allocated(), released(), on() and timing() may be called from any thread, drain() from one. Nothing throws but drain().
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "profiler/recorder/history.hpp"
+#include "profiler/recorder/iteration_finder.hpp"
+#include "profiler/ring.hpp"
+
+namespace udnnmem::profiler {
+
+class Recorder {
+  public:
+    enum class Reading { pending, done, lost };
+    struct Settings {
+        std::size_t queue = 1 << 12;      // ops; a power of two
+        Position most_ops = 1 << 19;      // after so many the search ends, come what may
+        Position watched_periods = 16;    // how long a period is watched after it was found: it may be a part of a longer one
+        // The measured time of an op, and its timer back; called from drain().
+        std::function<Reading(std::int32_t timer, Nanoseconds& duration)> read_timer;
+        std::function<void()> ended;      // no timer is asked for any more; called once, from drain(). May be empty
+        std::function<void()> wake;       // drain() should come soon: a quarter of the queue is full. May be empty
+    };
+
+    explicit Recorder(Settings settings);
+    ~Recorder();
+
+    bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
+    bool timing() const noexcept { return timing_.load(std::memory_order_relaxed); }  // ops should carry a timer
+
+    void op(ObservedOp& op) noexcept;  // takes `more`
+    void allocated(std::uint64_t address, std::uint64_t bytes) noexcept;
+    void released(std::uint64_t address) noexcept;
+
+    // Takes in what was told since. Lines for the trace file (profiler/trace/README.md: `learned`, `buffer`, `op`), empty
+    // as a rule. `last`: no more calls come; what was found is told even if not all its times are there.
+    std::string drain(bool last);
+
+  private:
+    struct Life {
+        std::uint64_t before;   // ops that were told before it
+        std::uint64_t address, bytes;
+        bool made;
+    };
+    struct Pending {
+        Position at;
+        std::int32_t timer;
+    };
+    void note(std::uint64_t address, std::uint64_t bytes, bool made) noexcept;
+    void take_ops();
+    void take_lives(std::uint64_t before);
+    void read_timers();
+    void stop() { on_.store(false), timing_.store(false); }
+    std::string lines();
+
+    const Settings settings_;
+    std::atomic<bool> on_{true}, timing_{true};
+    Ring<ObservedOp> ring_;
+    std::atomic<bool> gap_{false};            // an op was dropped since the last one that was not
+    std::mutex lives_mutex_;
+    std::deque<Life> lives_;                  // under lives_mutex_
+
+    // The consumer's.
+    History history_;
+    IterationFinder finder_{history_};
+    std::deque<Pending> pending_;
+    std::uint64_t taken_ = 0;
+    Position found_begin_ = -1, found_period_ = 0;  // found, not yet told
+    Position told_period_ = 0;
+};
+
+}  // namespace udnnmem::profiler

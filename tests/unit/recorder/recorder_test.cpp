@@ -1,0 +1,230 @@
+// The recorder on made-up programs: the iteration is found whatever surrounds it, once, and told exactly.
+#include <algorithm>
+#include <random>
+#include <thread>
+
+#include "profiler/recorder/iteration.hpp"
+#include "profiler/trace/run_record.hpp"
+#include "profiler/trace/trace_io.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/recorder/program.hpp"
+
+using namespace udnnmem;
+using namespace udnnmem::profiler;
+
+namespace {
+
+const std::string header = "{\"kind\":\"header\",\"schema\":1,\"name\":\"made up\"}\n";
+
+Trace parsed(const std::string& lines) {
+    auto trace = parse_trace("lines", header + lines);
+    REQUIRE(trace);
+    REQUIRE(validate(*trace));
+    return *trace;
+}
+
+// Steps until the recorder tells something; at most `most`.
+std::string steps(MadeUp& program, int most, int* taken = nullptr) {
+    std::string text;
+    for (int i = 0; i < most && text.empty(); ++i) {
+        program.step();
+        text = program.recorder.drain(false);
+        if (taken) *taken = i + 1;
+    }
+    return text;
+}
+
+Bytes bytes_of(const Trace& trace, bool persistent) {
+    Bytes sum;
+    for (const TraceBuffer& b : trace.buffers)
+        if (b.persistent == persistent) sum += b.bytes;
+    return sum;
+}
+
+}  // namespace
+
+TEST_CASE("an iteration is found when it was seen twice") {
+    const bool shuffled = GENERATE(false, true);
+    const bool cached = GENERATE(false, true);
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 6, .shuffled = shuffled, .cached = cached, .recorder = recorder};
+    program.start();
+    int taken = 0;
+    const Trace trace = parsed(steps(program, 10, &taken));
+    CHECK(taken <= 3);
+    REQUIRE(trace.ops.size() == static_cast<std::size_t>(program.ops()));
+    CHECK(trace.ops[0].name == "cuMemcpyHtoDAsync");
+    CHECK(trace.ops[0].reads.empty());
+    CHECK(trace.ops[1].name == "forward");
+    CHECK(bytes_of(trace, true) == Bytes(500 + 12 * 1000 + (cached ? 6 * 2000 : 0)));
+    CHECK(bytes_of(trace, false) == Bytes(cached ? 0 : 6 * 2000));
+    CHECK(peak_live(trace) == Bytes(500 + 12 * 1000 + 6 * 2000));
+    for (std::size_t k = 1; k < trace.ops.size(); ++k) CHECK(trace.ops[k].duration == trace.ops[k - 1].duration + Nanoseconds(10));
+    // Transient memory lives exactly as long as the program had it.
+    for (const TraceBuffer& b : trace.buffers) {
+        if (b.persistent) continue;
+        const auto first = std::find_if(trace.ops.begin(), trace.ops.end(), [&](const TraceOp& op) { return std::count(op.writes.begin(), op.writes.end(), b.id); });
+        CHECK(first->index == b.alloc_op);
+        CHECK(trace.ops[static_cast<std::size_t>(b.free_op.value)].name == "backward");
+    }
+    // It stops once the period has held long enough, and then costs nothing and says no more.
+    CHECK(steps(program, 40).empty());
+    CHECK_FALSE(recorder.on());
+    CHECK_FALSE(recorder.timing());
+}
+
+TEST_CASE("equal layers are no iteration") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 300, .recorder = recorder};
+    program.start();
+    CHECK(parsed(steps(program, 4)).ops.size() == 901);
+}
+
+TEST_CASE("times are taken until a period is known, and again when it is lost") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 4, .recorder = recorder};
+    program.start();
+    CHECK(recorder.timing());
+    CHECK_FALSE(steps(program, 4).empty());
+    CHECK_FALSE(recorder.timing());
+    program.evaluate();
+    recorder.drain(false);
+    CHECK(recorder.timing());
+}
+
+TEST_CASE("gradient accumulation: the whole iteration replaces its steps") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 5, .recorder = recorder};
+    program.start();
+    std::string text;
+    for (int i = 0; i < 4; ++i) {
+        for (int micro = 0; micro < 4; ++micro) {
+            program.op("cuMemcpyHtoDAsync", {{program.input, Mode::write}});
+            program.forward();
+            for (int l = 4; l >= 0; --l) {
+                program.op("backward", {{program.weights[MadeUp::at(l)]}, {program.activations[MadeUp::at(l)]}, {program.gradients[MadeUp::at(l)]}});
+                program.drop(program.activations[MadeUp::at(l)]);
+            }
+            program.activations.clear();
+            text += recorder.drain(false);
+        }
+        program.update();
+        text += recorder.drain(false);
+    }
+    CHECK(std::count(text.begin(), text.end(), '\n') > 0);
+    const Trace trace = parsed(text);  // the later one stands
+    CHECK(trace.ops.size() == 4 * 11 + 5);
+}
+
+TEST_CASE("an evaluation loop, a last batch of another size, and a warm-up of any length do not hide it") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 6, .recorder = recorder};
+    program.start();
+    std::mt19937 random(3);
+    for (int i = 0; i < 500; ++i) program.op("warm", {{program.weights[random() % 6]}});
+    CHECK(recorder.drain(false).empty());
+    program.step();
+    program.op("odd", {{program.input}});
+    program.evaluate();
+    CHECK(recorder.drain(false).empty());
+    const Trace trace = parsed(steps(program, 6));
+    CHECK(trace.ops.size() == 19);
+    // An evaluation that repeats later does not replace it.
+    for (int i = 0; i < 40; ++i) program.evaluate();
+    CHECK(recorder.drain(true).empty());
+}
+
+TEST_CASE("a program that never repeats is told as such") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 6, .recorder = recorder};
+    program.start();
+    std::mt19937 random(5);
+    for (int i = 0; i < 3000; ++i) program.op("any", {{program.weights[random() % 6]}, {program.gradients[random() % 6]}});
+    const std::string text = recorder.drain(true);
+    CHECK(text == "{\"kind\":\"learned\",\"ops\":0,\"searched\":3006}\n");
+    CHECK(parsed(text).ops.empty());
+    CHECK_FALSE(recorder.on());
+}
+
+TEST_CASE("ops that were dropped cost time, not truth") {
+    Recorder::Settings settings = settings_for_test();
+    settings.queue = 64;
+    Recorder recorder(settings);
+    MadeUp program{.layers = 12, .recorder = recorder};
+    program.start();
+    program.step(), program.step(), program.step();  // more than the queue holds
+    CHECK(recorder.drain(false).empty());
+    const Trace trace = parsed(steps(program, 6));
+    CHECK(trace.ops.size() == 37);
+    CHECK(peak_live(trace) == Bytes(500 + 24 * 1000 + 12 * 2000));
+}
+
+TEST_CASE("an op of many addresses is told whole") {
+    Recorder recorder(settings_for_test());
+    std::vector<std::uint64_t> all;
+    for (std::uint64_t i = 0; i < 50; ++i) recorder.allocated(all.emplace_back((i + 1) << 12), 4096);
+    for (int i = 0; i < 20; ++i) {
+        ObservedOp op;
+        op.name = "graph";
+        op.count = 50;
+        op.more = new std::vector<Touch>;
+        for (std::uint32_t k = 0; k < 50; ++k) {
+            if (k < ObservedOp::inline_touches) op.touches[k] = {all[k], Mode::read};
+            else op.more->push_back({all[k] + 100, Mode::read});
+        }
+        recorder.op(op);
+    }
+    const Trace trace = parsed(recorder.drain(true));
+    REQUIRE(trace.ops.size() == 1);
+    CHECK(trace.ops[0].reads.size() == 50);
+    CHECK(trace.ops[0].writes.empty());
+}
+
+TEST_CASE("memory that lives across the iteration's begin is counted as the program has it") {
+    Recorder recorder(settings_for_test());
+    recorder.allocated(1 << 12, 100);
+    std::uint64_t before = 0, at = 1 << 20;
+    std::string text;
+    for (int i = 0; i < 30 && text.empty(); ++i) {  // each step frees what the step before made
+        at += 4096;
+        recorder.allocated(at, 1000);
+        for (int k = 0; k < 5; ++k) {
+            ObservedOp op;
+            op.name = k == 0 ? "first" : "more";
+            op.shape = static_cast<std::uint64_t>(k);
+            op.touches[op.count++] = {1 << 12, Mode::read_write};
+            op.touches[op.count++] = {at, Mode::read_write};
+            recorder.op(op);
+            if (k == 2 && before) recorder.released(before);
+        }
+        before = at;
+        text = recorder.drain(false);
+    }
+    const Trace trace = parsed(text);
+    CHECK(trace.ops.size() == 5);
+    CHECK(peak_live(trace) == Bytes(100 + 2 * 1000));
+}
+
+TEST_CASE("many threads tell at once") {
+    Recorder recorder(settings_for_test());
+    std::vector<std::thread> threads;
+    std::atomic<int> left{4};
+    for (int t = 0; t < 4; ++t)
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < 20000; ++i) {
+                const auto at = static_cast<std::uint64_t>((t << 20) + (i % 100 + 1) * 4096);
+                recorder.allocated(at, 64);
+                ObservedOp op;
+                op.touches[op.count++] = {at, Mode::read};
+                if (i % 7 == 0) op.more = new std::vector<Touch>{{at, Mode::read}};
+                recorder.op(op);
+                recorder.released(at);
+            }
+            --left;
+        });
+    std::string text;
+    while (left) text += recorder.drain(false);
+    for (auto& thread : threads) thread.join();
+    text += recorder.drain(true);
+    CHECK(parse_trace("lines", header + text));
+}
