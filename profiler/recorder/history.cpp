@@ -28,7 +28,10 @@ Position History::add(const ObservedOp& seen) {
         if (found == alive_.begin()) return;
         --found;
         const std::uint64_t offset = touch.address - found->first;
-        if (offset < allocations_[found->second].bytes) uses_.push_back({found->second, touch.mode, offset});
+        const std::uint64_t bytes = allocations_[found->second].bytes;
+        if (offset >= bytes) return;
+        const bool part = touch.mode == Mode::write && (offset > 0 || touch.bytes < bytes);  // the rest is kept: as good as read
+        uses_.push_back({found->second, part ? Mode::read_write : touch.mode, offset});
     };
     const std::uint32_t within = seen.count < ObservedOp::inline_touches ? seen.count : ObservedOp::inline_touches;
     for (std::uint32_t i = 0; i < within; ++i) use(seen.touches[i]);

@@ -27,6 +27,7 @@ class History {
         Position died = -1;        // freed before the op at this position; -1: alive
         std::uint32_t ordinal = 0; // among those born at the same position
     };
+    // `write`: all of it is written, none is read.
     struct Use {
         std::uint32_t allocation = 0;  // index into allocations()
         Mode mode = Mode::read_write;

@@ -50,9 +50,15 @@ Trace iteration_trace(const History& history, Position begin, Position period) {
             buffer.free_op = OpIndex(static_cast<std::int32_t>((a.died < 0 ? end : std::min(a.died, end)) - begin - 1));
         }
     }
+    std::vector<Nanoseconds> durations;
     std::int64_t measured = 0, sum = 0;
-    for (Position at = begin; at < end; ++at)
-        if (history.op(at).duration.value >= 0) ++measured, sum += history.op(at).duration.value;
+    for (Position at = begin; at < end; ++at) {
+        Nanoseconds took = history.op(at).duration;
+        const Nanoseconds again = at + period < history.end() ? history.op(at + period).duration : Nanoseconds(-1);
+        if (again.value >= 0 && (took.value < 0 || again < took)) took = again;
+        if (took.value >= 0) ++measured, sum += took.value;
+        durations.push_back(took);
+    }
     std::map<std::uint64_t, std::int32_t> streams;
     for (Position at = begin; at < end; ++at) {
         const History::Op& seen = history.op(at);
@@ -60,7 +66,8 @@ Trace iteration_trace(const History& history, Position begin, Position period) {
         op.index = OpIndex(static_cast<std::int32_t>(at - begin));
         op.name = seen.name;
         op.stream = streams.try_emplace(seen.stream, static_cast<std::int32_t>(streams.size())).first->second;
-        op.duration = seen.duration.value >= 0 ? seen.duration : Nanoseconds(measured ? sum / measured : 0);
+        const Nanoseconds took = durations[static_cast<std::size_t>(at - begin)];
+        op.duration = took.value >= 0 ? took : Nanoseconds(measured ? sum / measured : 0);
         for (const History::Use& use : history.uses(seen)) {
             if (use.mode != Mode::write) op.reads.push_back(BufferId(id[use.allocation]));
             if (use.mode != Mode::read) op.writes.push_back(BufferId(id[use.allocation]));

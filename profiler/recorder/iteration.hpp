@@ -12,8 +12,9 @@ namespace udnnmem::profiler {
 Position iteration_begin(const History& history, Position period);
 
 // The trace of the ops from `begin`. Persistent: alive all the while. An allocation that is alive across the
-// iteration's begin is two transient buffers, one to its release and one from its making. Durations that were not
-// measured are the mean of those that were. Streams are numbered in the order of their first ops.
+// iteration's begin is two transient buffers, one to its release and one from its making. An op's duration is
+// the shorter of its own and that of the op a period later (kernels are slow the first time), where measured; if neither is,
+// the mean of the others. Streams are numbered in the order of their first ops.
 Trace iteration_trace(const History& history, Position begin, Position period);
 
 }  // namespace udnnmem::profiler

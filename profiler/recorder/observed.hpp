@@ -7,12 +7,13 @@
 
 namespace udnnmem::profiler {
 
-// `write`: the whole allocation is written and none of it is read. What is not known is read_write.
+// `write`: `bytes` from the address are written and nothing is read. What is not known is read_write.
 enum class Mode : std::uint8_t { read, write, read_write };
 
 struct Touch {
     std::uint64_t address = 0;  // device address, anywhere in an allocation
     Mode mode = Mode::read_write;
+    std::uint64_t bytes = UINT64_MAX;
 };
 
 struct ObservedOp {

@@ -62,6 +62,7 @@ void Recorder::take_ops() {
         if (finder_.advance() && finder_.period() > told_period_) {
             found_period_ = finder_.period();
             found_begin_ = iteration_begin(history_, found_period_);
+            found_end_ = history_.end();
         }
     }
     take_lives(taken_);
@@ -104,8 +105,7 @@ std::string Recorder::drain(bool last) {
     read_timers();
     std::string text;
     if (found_period_) {
-        const Position end = found_begin_ + found_period_;
-        if (pending_.empty() || pending_.front().at >= end || last) {
+        if (pending_.empty() || pending_.front().at >= found_end_ || last) {
             text = lines();
             told_period_ = found_period_;
             found_period_ = 0;

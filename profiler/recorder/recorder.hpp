@@ -80,7 +80,7 @@ class Recorder {
     IterationFinder finder_{history_};
     std::deque<Pending> pending_;
     std::uint64_t taken_ = 0;
-    Position found_begin_ = -1, found_period_ = 0;  // found, not yet told
+    Position found_begin_ = -1, found_end_ = -1, found_period_ = 0;  // found, not yet told
     Position told_period_ = 0;
 };
 

@@ -31,7 +31,7 @@ std::size_t hash_bytes(const void* data) {
     return std::hash<std::string_view>{}({static_cast<const char*>(data), kTensorMapBytes});
 }
 
-inline void name_word(pager::Pager& pager, std::uint64_t word, pager::Op& op) {
+inline void name_word(pager::Pager& pager, std::uint64_t word, pager::Op& op, Touches* touches, Access access = Access::read_write, std::uint64_t bytes = 0) {
     if (!pager.in_arena(word)) [[likely]] {
         if (host_ranges.may_contain(word) && host_ranges.contains(word)) [[unlikely]]
             op.everything = true;
@@ -40,26 +40,28 @@ inline void name_word(pager::Pager& pager, std::uint64_t word, pager::Op& op) {
     Buffer* b = pager.find(word);
     if (!b) return;
     op.name(b);
+    if (touches) [[unlikely]]
+        touches->push_back({word, access == Access::read ? profiler::Mode::read : access == Access::overwrite ? profiler::Mode::write : profiler::Mode::read_write, bytes});
     if (b->slab) op.name_in_slab(word);
 }
 
 // Pointers inside a parameter are aligned to 8 bytes of the parameter buffer.
-inline void scan(pager::Pager& pager, const char* data, std::size_t offset, std::size_t bytes, pager::Op& op) {
+inline void scan(pager::Pager& pager, const char* data, std::size_t offset, std::size_t bytes, pager::Op& op, Touches* touches) {
     for (std::size_t at = (8 - offset % 8) % 8; at + 8 <= bytes; at += 8) {
         std::uint64_t word;
         std::memcpy(&word, data + at, 8);
-        name_word(pager, word, op);
+        name_word(pager, word, op, touches);
     }
     if (bytes >= kTensorMapBytes && g_any_tensor_map.load(std::memory_order_relaxed)) [[unlikely]] {
         std::lock_guard lock(g_tensor_maps_mutex);
         for (std::size_t at = 0; at + kTensorMapBytes <= bytes; at += 64)
-            if (auto it = g_tensor_maps.find(hash_bytes(data + at)); it != g_tensor_maps.end()) name_word(pager, it->second, op);
+            if (auto it = g_tensor_maps.find(hash_bytes(data + at)); it != g_tensor_maps.end()) name_word(pager, it->second, op, touches);
     }
 }
 
-inline void name_launch(pager::Pager& pager, const Launch& launch, pager::Op& op) {
+inline void name_launch(pager::Pager& pager, const Launch& launch, pager::Op& op, Touches* touches) {
     if (launch.buffer) {
-        scan(pager, static_cast<const char*>(launch.buffer), 0, launch.buffer_bytes, op);
+        scan(pager, static_cast<const char*>(launch.buffer), 0, launch.buffer_bytes, op, touches);
         return;
     }
     if (!launch.layout->known) {
@@ -72,9 +74,9 @@ inline void name_launch(pager::Pager& pager, const Launch& launch, pager::Op& op
         if (param.size == 8 && param.offset % 8 == 0) {
             std::uint64_t word;
             std::memcpy(&word, launch.params[i], 8);
-            name_word(pager, word, op);
+            name_word(pager, word, op, touches);
         } else if (param.size >= 8) {
-            scan(pager, static_cast<const char*>(launch.params[i]), param.offset, param.size, op);
+            scan(pager, static_cast<const char*>(launch.params[i]), param.offset, param.size, op, touches);
         }
         ++i;
     }
@@ -134,21 +136,21 @@ void for_each_copy(const Work& work, Body body) {
 
 }  // namespace
 
-void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op) {
+void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches* touches) {
     if (work.launch) [[likely]]
-        name_launch(pager, *work.launch, op);
+        name_launch(pager, *work.launch, op, touches);
     for (std::uint32_t i = 0; i < work.span_count; ++i) {
         const Span& span = work.spans[i];
         if (!span.bytes || !pager.in_arena(span.address)) continue;
         Buffer* b = pager.find(span.address);
         if (!b) continue;
-        name_word(pager, span.address, op);
+        name_word(pager, span.address, op, touches, span.access, span.bytes);
         // A whole buffer written over need not be brought back first. Slabs hold more than one allocation.
         if (span.access == Access::overwrite && !b->slab && span.address == b->base && span.bytes >= b->bytes &&
             b->residency.load(std::memory_order_relaxed) != pager::Residency::device)
             op.overwrites.push_back(b);
     }
-    for (std::uint32_t i = 0; i < work.part_count; ++i) name_accesses(pager, work.parts[i], op);
+    for (std::uint32_t i = 0; i < work.part_count; ++i) name_accesses(pager, work.parts[i], op, touches);
     if (!work.proven) op.everything = true;
 }
 

@@ -3,12 +3,17 @@
 #pragma once
 
 #include "interpose/handlers.hpp"
+#include "profiler/recorder/observed.hpp"
 #include "shim/pager/pager.hpp"
 
 namespace udnnmem::preload {
 
-// Adds what `work` names to `op`. Does not allocate for up to Lease::kMany buffers.
-void name_accesses(pager::Pager& pager, const interpose::Work& work, pager::Op& op);
+// The addresses that were found, each with what is known of the access.
+using Touches = std::vector<profiler::Touch>;
+
+// Adds what `work` names to `op`, and to `touches` if there is one. Does not allocate for up to Lease::kMany buffers (save
+// in `touches`).
+void name_accesses(pager::Pager& pager, const interpose::Work& work, pager::Op& op, Touches* touches = nullptr);
 
 // Before a copy is made: addresses among the bytes that it brings make the destination a pointer table.
 void note_pointers_copied(pager::Pager& pager, const interpose::Work& work);

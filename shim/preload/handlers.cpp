@@ -50,6 +50,7 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
     } catch (...) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (Learner* learner = s->learning()) learner->recorder.allocated(address, bytes);
     *a.address = address;
     if (a.pitch) *a.pitch = pitch;
     s->allocated(*d);
@@ -74,6 +75,7 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
         waited = p.driver().cuCtxSynchronize();
         if (waited == CUDA_SUCCESS) p.streams().synchronised_context(context, up_to);
     }
+    if (Learner* learner = s->learning()) learner->recorder.released(at);
     const CUresult result = b->device->free(at, nullptr, false);
     return result != CUDA_SUCCESS ? result : waited;
 }
@@ -83,30 +85,80 @@ CUresult free_async(CUdeviceptr at, CUstream stream, const char*, Submit real) n
     if (!s || !s->pager().in_arena(at)) return real();
     pager::Buffer* b = s->pager().find(at);
     if (!b) return CUDA_ERROR_INVALID_VALUE;
+    if (Learner* learner = s->learning()) learner->recorder.released(at);
     return b->device->free(at, stream, true);
 }
 
 // ---- work ------------------------------------------------------------------------------------------------------------
+
+// One op for the recorder: what it touches, how long it takes. `touches()` is null while nobody learns.
+class Observation {
+  public:
+    Observation(Session& s, CUstream stream) : learner_(s.learning()), stream_(stream) {
+        if (learner_ && s.pager().streams().capturing()) learner_ = nullptr;  // recorded into a graph, perhaps: not run now
+        if (learner_) touches_.clear();
+    }
+    Touches* touches() { return learner_ ? &touches_ : nullptr; }
+    void submitting() {
+        if (learner_ && !touches_.empty() && learner_->recorder.timing()) timer_ = learner_->timers.start(stream_);
+    }
+    void submitted(const char* name, std::uint64_t shape, CUresult result) noexcept {
+        if (!learner_ || touches_.empty()) return;
+        learner_->timers.stop(timer_, stream_, result == CUDA_SUCCESS);
+        if (result == CUDA_SUCCESS) learner_->tell(name, shape, stream_, touches_, timer_);
+    }
+
+  private:
+    Learner* learner_;
+    CUstream stream_;
+    std::int32_t timer_ = -1;
+    static thread_local Touches touches_;
+};
+thread_local Touches Observation::touches_;
+
+// Each address of a graph once. An earlier node may read what a later one overwrites.
+void merge(Touches& touches) {
+    for (profiler::Touch& t : touches) t.mode = profiler::Mode::read_write;
+    std::sort(touches.begin(), touches.end(), [](const auto& a, const auto& b) { return a.address < b.address; });
+    touches.erase(std::unique(touches.begin(), touches.end(), [](const auto& a, const auto& b) { return a.address == b.address; }), touches.end());
+}
+
+// What makes two pieces of work the same, besides the memory that they name.
+std::uint64_t shape_of(const Work& w) {
+    std::uint64_t h = static_cast<std::uint64_t>(w.kind);
+    auto mix = [&](std::uint64_t v) { h = (h ^ v) * 0x9e3779b97f4a7c15u, h ^= h >> 29; };
+    if (w.launch) {
+        mix(reinterpret_cast<std::uintptr_t>(w.launch->layout));
+        for (int i = 0; i < 3; ++i) mix(w.launch->grid[i]), mix(w.launch->block[i]);
+        mix(w.launch->shared_bytes);
+    }
+    for (std::uint32_t i = 0; i < w.span_count; ++i) mix(w.spans[i].bytes), mix(static_cast<std::uint64_t>(w.spans[i].access));
+    return h;
+}
+const char* name_of(const Work& w) { return w.launch ? w.launch->layout->name : w.entry_point; }
 
 CUresult work(const Work& w, Submit submit) noexcept {
     Session* s = Session::get();
     if (!s) return submit();
     Pager& p = s->pager();
     Op op;
+    Observation seen(*s, w.stream);
     op.stream = w.stream;
     op.kernel = w.kind == WorkKind::kernel;
     try {
         if (w.kind == WorkKind::copy)
             if (const CUresult result = pin_pointers_escaping(p, w); result != CUDA_SUCCESS) return result;
-        name_accesses(p, w, op);
+        name_accesses(p, w, op, seen.touches());
         if (!op.count && !op.everything) return submit();
         if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return result;
+        seen.submitting();
         // Before the call: what the copy brings may be used by an op of another thread as soon as it is submitted.
         if (w.kind == WorkKind::copy && !op.captured) note_pointers_copied(p, w);
     } catch (...) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const CUresult result = submit();
+    seen.submitted(name_of(w), shape_of(w), result);
     p.leave(op, result);
     if (w.launch) s->launched();
     return result;
@@ -170,14 +222,21 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     Op op;
     op.stream = stream;
     op.kernel = true;
+    Observation seen(*s, stream);
+    std::uint64_t shape = 0;
     try {
-        for (const GraphNode& node : graph.nodes())
-            if (node.enabled) name_accesses(p, node.work, op);
+        for (const GraphNode& node : graph.nodes()) {
+            if (!node.enabled) continue;
+            name_accesses(p, node.work, op, seen.touches());
+            if (seen.touches()) shape = shape * 0x9e3779b97f4a7c15u + shape_of(node.work);
+        }
+        if (Touches* all = seen.touches()) merge(*all);
         op.overwrites.clear();  // an earlier node may read what a later one overwrites
         if (!op.count && !op.everything) return submit();
         if (!p.streams().is_capturing(stream) && graph.issuable() && !p.fits_together(op))
             return launch_in_pieces(p, exec, graph, stream);
         if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return result;
+        seen.submitting();
         if (!op.captured)
             for (const GraphNode& node : graph.nodes())
                 if (node.enabled && node.work.kind == WorkKind::copy) note_pointers_copied(p, node.work);
@@ -185,6 +244,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const CUresult result = submit();
+    seen.submitted("cuGraphLaunch", shape, result);
     p.leave(op, result);
     s->launched();
     return result;
@@ -210,6 +270,7 @@ void context_destroying(CUcontext context) noexcept {
     Session* s = Session::get();
     if (!s) return;
     s->pager().context_destroying(context);
+    if (Learner* learner = s->learning()) learner->timers.context_destroying(context);
     std::lock_guard lock(g_graphs_mutex);
     g_graphs.clear();  // their events go with the context
 }

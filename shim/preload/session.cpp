@@ -159,6 +159,8 @@ void Session::open_trace() {
     settings.header.started_unix_ns = now.tv_sec * 1'000'000'000LL + now.tv_nsec;
     settings.warn = [](const char* message) { log::warn("{}", message); };
     settings.figures = [this] { return figures(); };
+    settings.more = [this](bool last) { return learner_->drain(last); };
+    learner_ = std::make_unique<Learner>([this] { trace_->wake(); });
     trace_ = std::make_unique<profiler::TraceWriter>(std::move(settings));
 }
 

@@ -13,6 +13,7 @@
 #include "profiler/trace/writer/trace_writer.hpp"
 #include "shim/options/options.hpp"
 #include "shim/pager/pager.hpp"
+#include "shim/preload/learner.hpp"
 
 namespace udnnmem::preload {
 
@@ -26,6 +27,8 @@ class Session final : public pager::Sink {
     pager::Pager& pager() { return *pager_; }
     const Options& options() const { return options_; }
     bool accepts_new() const { return accepting_.load(std::memory_order_relaxed); }
+    // While the run's iteration is being learned; null before and after.
+    Learner* learning() { return learner_ && learner_->recorder.on() ? learner_.get() : nullptr; }
     // The first managed allocation of a device says how it is managed.
     void allocated(pager::DevicePager& device) {
         allocations_.fetch_add(1, std::memory_order_relaxed);
@@ -51,6 +54,7 @@ class Session final : public pager::Sink {
     Options options_;
     std::unique_ptr<pager::Pager> pager_;
     std::unique_ptr<profiler::TraceWriter> trace_;
+    std::unique_ptr<Learner> learner_;   // none without a trace
     std::atomic<bool> accepting_{true};
     std::atomic<bool> told_[64] = {};
     std::atomic<std::int64_t> allocations_{0};

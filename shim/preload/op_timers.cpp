@@ -1,0 +1,111 @@
+#include "shim/preload/op_timers.hpp"
+
+#include <algorithm>
+
+#include "interpose/driver.hpp"
+
+namespace udnnmem::preload {
+namespace {
+
+struct Calls {
+    decltype(&cuEventCreate) create = UDNNMEM_REAL(cuEventCreate);
+    decltype(&cuEventRecord) record = UDNNMEM_REAL(cuEventRecord);
+    decltype(&cuEventQuery) query = UDNNMEM_REAL(cuEventQuery);
+    decltype(&cuEventElapsedTime) elapsed = UDNNMEM_REAL(cuEventElapsedTime);
+    decltype(&cuEventDestroy) destroy = UDNNMEM_REAL(cuEventDestroy);
+    decltype(&cuCtxGetCurrent) current = UDNNMEM_REAL(cuCtxGetCurrent);
+    decltype(&cuCtxSetCurrent) set_current = UDNNMEM_REAL(cuCtxSetCurrent);
+    bool whole() const { return create && record && query && elapsed && destroy && current && set_current; }
+};
+
+const Calls& calls() {
+    static const Calls c;
+    return c;
+}
+
+}  // namespace
+
+std::int32_t OpTimers::start(CUstream stream) {
+    const Calls& c = calls();
+    CUcontext context = nullptr;
+    if (!c.whole() || c.current(&context) != CUDA_SUCCESS || !context) return -1;
+    std::lock_guard lock(mutex_);
+    if (closed_) return -1;
+    auto taken = std::find_if(free_.rbegin(), free_.rend(), [&](std::int32_t i) { return pair(i).context == context; });
+    std::int32_t timer;
+    if (taken != free_.rend()) {
+        timer = *taken;
+        *taken = free_.back();
+        free_.pop_back();
+    } else {
+        if (pairs_.size() >= most) return -1;
+        Pair made{.context = context};
+        if (c.create(&made.begin, CU_EVENT_DEFAULT) != CUDA_SUCCESS) return -1;
+        if (c.create(&made.end, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+            c.destroy(made.begin);
+            return -1;
+        }
+        timer = static_cast<std::int32_t>(pairs_.size());
+        pairs_.push_back(made);
+    }
+    pair(timer).good = false;
+    if (c.record(pair(timer).begin, stream) == CUDA_SUCCESS) return timer;
+    free_.push_back(timer);  // a stream of another context refuses the event
+    return -1;
+}
+
+void OpTimers::stop(std::int32_t timer, CUstream stream, bool submitted) {
+    if (timer < 0) return;
+    std::lock_guard lock(mutex_);
+    if (closed_ || !pair(timer).context) return;
+    if (submitted) pair(timer).good = calls().record(pair(timer).end, stream) == CUDA_SUCCESS;
+    else free_.push_back(timer);
+}
+
+profiler::Recorder::Reading OpTimers::read(std::int32_t timer, Nanoseconds& duration) {
+    using Reading = profiler::Recorder::Reading;
+    const Calls& c = calls();
+    std::lock_guard lock(mutex_);
+    if (closed_) return Reading::lost;
+    Pair& p = pair(timer);
+    if (!p.context) return Reading::lost;
+    Reading reading = Reading::lost;
+    if (p.good) {
+        float ms = 0;
+        c.set_current(p.context);
+        const CUresult state = c.query(p.end);
+        if (state == CUDA_ERROR_NOT_READY) return Reading::pending;
+        if (state == CUDA_SUCCESS && c.elapsed(&ms, p.begin, p.end) == CUDA_SUCCESS && ms >= 0) {
+            duration = Nanoseconds(static_cast<std::int64_t>(static_cast<double>(ms) * 1e6));
+            reading = Reading::done;
+        }
+    }
+    free_.push_back(timer);
+    return reading;
+}
+
+void OpTimers::enter_thread() {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (const auto exchange = UDNNMEM_REAL(cuThreadExchangeStreamCaptureMode)) exchange(&mode);
+}
+
+void OpTimers::context_destroying(CUcontext context) {
+    std::lock_guard lock(mutex_);
+    for (Pair& p : pairs_)
+        if (p.context == context) p = Pair();
+}
+
+void OpTimers::close() {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    for (const Pair& pair : pairs_) {
+        if (!pair.context) continue;
+        calls().set_current(pair.context);
+        calls().destroy(pair.begin);
+        calls().destroy(pair.end);
+    }
+    pairs_.clear();
+    free_.clear();
+}
+
+}  // namespace udnnmem::preload
