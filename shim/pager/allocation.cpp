@@ -146,10 +146,10 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
     auto count = [&](Buffer* b) {
         live_capacity_ += b ? b->capacity : 0;
         if (b) largest_ = std::max(largest_, b->capacity);
-        stats_.peak_live = std::max(stats_.peak_live, live_bytes());
         auto& use = pools_[pool];
         use.current += bytes;
         use.high = std::max(use.high, use.current);
+        stats_.peak_live = std::max(stats_.peak_live, live_bytes());
     };
     if (bytes < small_below) {
         out = slabs_.take(bytes, slot ? slot->index : -1, pool, context);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -39,6 +40,8 @@ class Backend {
   virtual void* allocate(size_t bytes) = 0;
   // Given back once the work submitted so far that uses it has completed.
   virtual void release(void* buffer) = 0;
+  // What the next launch names, for who keeps a list.
+  virtual void uses(std::initializer_list<const void*>) {}
   virtual void launch(Kernel kernel, Grid grid, void** arguments) = 0;
   virtual void zero(void* to, size_t bytes) = 0;
   // `from` may be changed as soon as this returns.

@@ -2,6 +2,7 @@
 // loss with all its bits, so that two runs can be compared by comparing their output. What is printed to standard
 // output depends on the options and the device only, never on the build, the memory or the schedule.
 // Exit codes: 0; 1 a CUDA error; 2 bad usage; 3 out of device memory.
+#include "tests/workloads/digits/listing.hpp"
 #include "tests/workloads/digits/network.hpp"
 #include <algorithm>
 #include <cstdio>
@@ -33,6 +34,7 @@ const char usage[] =
     "  --iterations N   steps (60)\n"
     "  --epochs N       the same in passes over the training images\n"
     "  --seed N         of weights and batches (1)\n"
+    "  --list FILE      write down what the network asks of the device (listing.hpp)\n"
     "  --report-peak    print the peak of the program's own live device bytes\n";
 
 struct Options {
@@ -41,6 +43,7 @@ struct Options {
   long iterations = 60, epochs = 0;
   uint64_t seed = 1;
   bool report_peak = false;
+  std::string list;
 };
 
 [[noreturn]] void refuse(const std::string& why) {
@@ -71,6 +74,7 @@ Options parse(int argc, char** argv) {
     else if (name == "--iterations") o.iterations = whole(n, value, 1, 1000000);
     else if (name == "--epochs") o.epochs = whole(n, value, 1, 1000000);
     else if (name == "--seed") o.seed = whole(n, value, 0, 1l << 62);
+    else if (name == "--list") o.list = value;
     else if (name == "--lr") {
       char* end;
       o.rate = strtof(value, &end);
@@ -113,7 +117,13 @@ int train(const Options& o) {
   const std::vector<int> train_set(split.begin(), split.begin() + train_count), test_set(split.begin() + train_count, split.end());
 
   auto backend = make_backend();
-  Network network(*backend, o.shape, o.seed);
+  std::unique_ptr<Listing> listing;
+  if (!o.list.empty()) {
+    FILE* file = fopen(o.list.c_str(), "w");
+    if (!file) throw std::runtime_error("--list " + o.list + ": cannot be written");
+    listing = std::make_unique<Listing>(*backend, file);
+  }
+  Network network(listing ? *listing : *backend, o.shape, o.seed);
   network.load(images, labels);
   uint64_t order_state = o.seed ^ 0x5851f42d4c957f2dull;
   std::vector<int> order;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 namespace digits {
 namespace {
@@ -22,9 +23,17 @@ uint64_t next_random(uint64_t* state) {
 
 }  // namespace
 
+// A kernel's argument as a buffer; null for a number.
+template <class A>
+static const void* buffer(A argument) {
+  if constexpr (std::is_pointer_v<A>) return argument;
+  else return nullptr;
+}
+
 template <class... A>
 void Network::run_chunked(Kernel kernel, size_t threads, int chunks, A... arguments) {
   void* list[] = {&arguments...};
+  backend_.uses({buffer(arguments)...});
   backend_.launch(kernel, {static_cast<unsigned>((threads + block_threads - 1) / block_threads), static_cast<unsigned>(chunks), block_threads}, list);
 }
 
@@ -204,6 +213,7 @@ float Network::train(const std::vector<int>& index, float rate, int step) {
     float* out = loss_;
     int rows = m;
     void* list[] = {&row_loss, &out, &rows};
+    backend_.uses({row_loss, out});
     backend_.launch(Kernel::mean_loss, {1, 1, 256}, list);
     backend_.release(row_loss);
     backend_.release(logits);
