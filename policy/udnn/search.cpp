@@ -248,6 +248,7 @@ void Search::improve(const Stopwatch& watch, double part, std::int64_t bound, co
         Prices prices = best_prices_;
         prices.noise = 0.4;
         prices.segment = INT64_MAX;
+        prices.tight = random() % 2;
         if (random() % 2) prices.compute *= std::exp(std::normal_distribution<double>()(random));
         if (!selector_.fit(draft, prices, 4)) continue;
         if (random() % 4) selector_.prune(draft, prices);

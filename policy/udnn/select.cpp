@@ -221,31 +221,39 @@ bool Selector::fit(Draft& draft, const Prices& prices, int rounds) {
         for (std::size_t g = 0; g < draft.mode.size(); ++g)
             if (draft.mode[g] == swap) host -= gaps_.all[g].bytes;
         std::size_t taken = 0;
-        for (const Candidate& c : candidates_) {
+        const auto take = [&](const Candidate& c, bool exceeding) {
             const Gap& gap = gaps_.all[c.gap];
             std::uint8_t mode = c.mode;
             if (c.again) {
                 const std::int32_t back = drafter_.restored[c.gap], to = gap.to + (gap.wraps ? trace_.ops : 0);
-                if (!draft.retain[c.gap] || most(back, to) <= 0) continue;
+                if (!draft.retain[c.gap] || most(back, to) <= 0) return;
                 if (mode == draft.mode[c.gap]) draft.retain[c.gap] = 0;
                 else if (draft.mode[c.gap] == drop && gap.bytes <= host) draft.mode[c.gap] = mode, host -= gap.bytes;
-                else continue;
+                else return;
                 add(back, to, -gap.bytes);
                 ++taken;
-                continue;
+                return;
             }
             if (mode == drop && !may_drop(c.gap, limit)) mode = swap;
             if (mode == swap && gap.bytes > host) {
-                if (!prices.drops || !gap.droppable || !may_drop(c.gap, limit)) continue;
+                if (!prices.drops || !gap.droppable || !may_drop(c.gap, limit)) return;
                 mode = drop;
             }
             const Window w = window(gap);
-            if (w.from >= w.to || most(w.from, w.to) <= 0) continue;
+            if (w.from >= w.to) return;
+            const std::int64_t lack = most(w.from, w.to);
+            if (lack <= 0 || (gap.bytes > lack && !exceeding)) return;
             draft.mode[c.gap] = mode;
             if (mode == drop) join(c.gap);
             else host -= gap.bytes;
             add(w.from, w.to, -gap.bytes);
             ++taken;
+        };
+        for (const Candidate& c : candidates_) take(c, !prices.tight);
+        if (prices.tight) {
+            std::stable_sort(candidates_.begin(), candidates_.end(), [&](const Candidate& a, const Candidate& b) { return gaps_.all[a.gap].bytes < gaps_.all[b.gap].bytes; });
+            for (const Candidate& c : candidates_)
+                if (draft.mode[c.gap] == keep) take(c, true);
         }
         if (taken == 0) return false;
     }

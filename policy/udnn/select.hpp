@@ -22,6 +22,7 @@ struct Prices {
     std::int64_t segment = INT64_MAX;        // dropped buffers that one replay recreates: at most so many bytes
     double noise = 0;                        // spread of a random factor on every score
     bool drops = true;
+    bool tight = false;                      // first what frees no more than lacks, then the smallest that do: large buffers seldom fit exactly
 };
 
 class Selector {
