@@ -102,22 +102,33 @@ void Engine::die(std::int32_t b) {
     stale(b);
 }
 
-bool Engine::needed_soon(const CompiledPlan& plan, std::int32_t b) const {
-    // With a lookahead the items that come next are the admitted ones, which hold their buffers, and one more.
-    const auto n = static_cast<std::int64_t>(items_.size());
-    const std::int64_t to = done_ % n == 0 ? done_ : std::min(done_ + machine_.lookahead, done_ / n * n + n - 1);
-    for (std::int64_t i = done_; i <= to; ++i) {
-        const Item& item = items_[static_cast<std::size_t>(i % n)];
-        if (item.step < 0) {
-            for (const auto& a : trace_.access[item.op])
-                if (a.buffer == b) return true;
-        } else {
-            const auto& step = plan.steps[item.step];
-            for (std::int32_t j = step.need_begin; j < step.need_end; ++j)
-                if (plan.need[j] == b) return true;
-        }
+// Whether an item names the buffer; `made`: also what a replay recreates.
+bool Engine::names(const CompiledPlan& plan, std::int64_t index, std::int32_t b, bool made) const {
+    const Item& item = items_[static_cast<std::size_t>(index % static_cast<std::int64_t>(items_.size()))];
+    if (item.step < 0) {
+        for (const auto& a : trace_.access[item.op])
+            if (a.buffer == b) return true;
+        return false;
     }
+    const auto& step = plan.steps[item.step];
+    for (std::int32_t j = step.need_begin; j < step.need_end; ++j)
+        if (plan.need[j] == b) return true;
+    for (std::int32_t j = step.make_begin; made && j < step.make_end; ++j)
+        if (plan.made[j] == b) return true;
     return false;
+}
+
+// With a lookahead the items that come next hold their buffers already.
+bool Engine::held_ahead(const CompiledPlan& plan, std::int32_t b) const {
+    for (std::int64_t i = done_; i < admitted_; ++i)
+        if (names(plan, i, b, true)) return true;
+    return false;
+}
+
+bool Engine::needed_soon(const CompiledPlan& plan, std::int32_t b) const {
+    const auto n = static_cast<std::int64_t>(items_.size());
+    // The one after them as well; only the first of an iteration looks across its end.
+    return held_ahead(plan, b) || ((admitted_ % n != 0 || admitted_ == done_) && names(plan, admitted_, b, false));
 }
 
 bool Engine::act(const CompiledPlan& plan, std::int32_t op) {
@@ -152,6 +163,7 @@ bool Engine::act(const CompiledPlan& plan, std::int32_t op) {
                 break;
             case Do::drop:
                 if (out_queued_[b]) return fail(Fault::action_leaving, op, b);
+                if (held_ahead(plan, b)) return fail(Fault::evict_needed, op, b);
                 state_[b] = absent;
                 give(trace_.bytes[b], at_rate(trace_.bytes[b], machine_.hash_rate));
                 break;
@@ -212,8 +224,6 @@ bool Engine::admit(const CompiledPlan& plan, std::int64_t index) {
         if (used_ + bytes > machine_.memory.value) return false;
         take(bytes);
         for (std::int32_t b : trace_.alloc[k]) state_[b] = resident;
-        for (const auto& a : trace_.access[k])
-            if (a.writes()) stale(a.buffer);
     } else {
         const auto& step = plan.steps[item.step];
         starved_ = true;
@@ -224,14 +234,22 @@ bool Engine::admit(const CompiledPlan& plan, std::int64_t index) {
         starved_ = false;
         if (used_ + step.take > machine_.memory.value) return false;
         take(step.take);
-        for (std::int32_t i = step.make_begin; i < step.make_end; ++i) {
-            state_[plan.made[i]] = resident;
-            stale(plan.made[i]);
-        }
+        for (std::int32_t i = step.make_begin; i < step.make_end; ++i) state_[plan.made[i]] = resident;
     }
     asked_ = false;
     ++admitted_;
     return true;
+}
+
+// From its start on the item writes: host copies of what it writes are stale.
+void Engine::start(const CompiledPlan& plan, const Item& item) {
+    if (item.step < 0) {
+        for (const auto& a : trace_.access[item.op])
+            if (a.writes()) stale(a.buffer);
+        return;
+    }
+    const auto& step = plan.steps[item.step];
+    for (std::int32_t i = step.make_begin; i < step.make_end; ++i) stale(plan.made[i]);
 }
 
 void Engine::finish(const CompiledPlan& plan, const Item& item) {
@@ -398,6 +416,7 @@ Verdict Engine::run(const CompiledPlan& plan, int iterations, std::int64_t give_
                             timeline->out_since[item.op] = out_.since - begin;
                         }
                         running = true;
+                        start(plan, item);
                         std::int64_t duration = trace_.duration[item.step < 0 ? item.op : plan.steps[item.step].op];
                         if (machine_.map.value && ahead == 0 && item.step < 0)
                             for (std::int32_t b : trace_.alloc[item.op]) duration += frames(b) * machine_.map.value;
@@ -480,7 +499,7 @@ std::string Engine::explain(const Verdict& v) {
         case Fault::no_copy: return "op " + op + " needs buffer " + buffer + ", which is neither on the device nor on the host";
         case Fault::action_not_resident: return "action after op " + op + ": buffer " + buffer + " is not resident";
         case Fault::action_leaving: return "action after op " + op + ": buffer " + buffer + " is on its way out";
-        case Fault::evict_needed: return "evict after op " + op + ": buffer " + buffer + " is used by the next op or replay";
+        case Fault::evict_needed: return "action after op " + op + ": buffer " + buffer + " is used by the next op or replay";
         case Fault::prefetch_no_copy: return "prefetch after op " + op + ": buffer " + buffer + " has no copy on the host";
         case Fault::made_present: return "replay before op " + op + ": buffer " + buffer + " is there already";
         case Fault::stuck: return "op " + op + " waits for frames that nothing will free";

@@ -77,9 +77,12 @@ private:
     void reset(const CompiledPlan& plan);
     void lay_out(const CompiledPlan& plan);
     bool act(const CompiledPlan& plan, std::int32_t op);
+    bool names(const CompiledPlan& plan, std::int64_t index, std::int32_t buffer, bool made) const;
+    bool held_ahead(const CompiledPlan& plan, std::int32_t buffer) const;
     bool needed_soon(const CompiledPlan& plan, std::int32_t buffer) const;
     bool admit(const CompiledPlan& plan, std::int64_t item);
     bool ask(const CompiledPlan& plan, const Item& item);
+    void start(const CompiledPlan& plan, const Item& item);
     void finish(const CompiledPlan& plan, const Item& item);
     bool start_transfers();
     void end_in();

@@ -3,10 +3,12 @@
 it can be, to check the one of the product. Slow, and proud of it.
 
     simulator.py TRACE PLAN --memory BYTES --link GBPS[,GBPS] [--host BYTES] [--latency NS]
+                 [--lookahead OPS] [--turnaround NS] [--map NS] [--hash BYTES_PER_SECOND]
 
 prints one JSON object: valid, error, time_ns, ideal_ns, stall_ns, recompute_ns, peak_bytes,
 peak_host_bytes, bytes_in, bytes_out, demand_fetches. With --batch it reads one JSON object a line from
-standard input ({"trace","plan","memory","link_in","link_out","host","latency"}) and answers each.
+standard input ({"trace","plan","memory","link_in","link_out","host","latency","lookahead","turnaround","map","hash"})
+and answers each.
 """
 import argparse, json, subprocess, sys
 from collections import deque
@@ -67,8 +69,9 @@ class Trace:
 
 
 class Simulator:
-    def __init__(self, trace, plan, memory, link_in, link_out, host=None, latency=10000):
+    def __init__(self, trace, plan, memory, link_in, link_out, host=None, latency=10000, lookahead=0, turnaround=0, map=0, hash=0):
         self.trace, self.memory, self.latency = trace, memory, latency
+        self.lookahead, self.turnaround, self.map, self.hash = lookahead, turnaround, map, hash
         self.speed = {"in": link_in, "out": link_out}
         self.host = float("inf") if host is None else host
         self.after = {}    # op -> actions, in order
@@ -95,6 +98,9 @@ class Simulator:
         self.dead_copies = set()      # transfers whose buffer died under them: frames go at their end
         self.now = 0
         self.op_end = None
+        self.held = []                # (time, bytes): free again only then, for a card's costs
+        self.upcoming = []            # items that have taken their frames, and the one after them
+        self.ahead = 0                # how many of those have
         self.fetches = self.bytes_in = self.bytes_out = self.recomputed = 0
         for b in range(n):
             if trace.persistent[b]:
@@ -113,6 +119,26 @@ class Simulator:
     def take(self, size):
         self.used += size
         self.peak = max(self.peak, self.used)
+
+    def give(self, size, extra=0):
+        """Frames that an op's end, a drop or an eviction without a copy frees."""
+        if self.turnaround + extra == 0:
+            self.used -= size
+        elif size:
+            self.held.append((self.now + self.turnaround + extra, size))
+
+    def release(self):
+        for due in [h for h in self.held if h[0] <= self.now]:
+            self.held.remove(due)
+            self.used -= due[1]
+
+    def hash_time(self, size):
+        return int(size * 1_000_000_000 / self.hash) if self.hash else 0
+
+    def map_time(self, b):
+        """Extents of 64 MiB, the rest as powers of two of 2 MiB."""
+        granules = -(-self.trace.size[b] // (2 << 20))
+        return self.map * (granules // 32 + bin(granules % 32).count("1"))
 
     def charge(self, b):
         if not self.charged[b]:
@@ -138,7 +164,7 @@ class Simulator:
         if in_flight:
             self.dead_copies.add(b)
         elif self.resident[b]:
-            self.used -= self.trace.size[b]
+            self.give(self.trace.size[b])
         self.resident[b] = self.leaving[b] = self.coming[b] = False
         self.written(b)
 
@@ -150,6 +176,10 @@ class Simulator:
     def transfer(self, way, b, kind, version):
         size = self.trace.size[b]
         time = self.latency + int(size * 1_000_000_000 / self.speed[way])
+        if kind != "clean":
+            time += self.map_time(b)
+        if kind == "evict":
+            time += self.hash_time(size)
         self.running[way] = (self.now + time, b, kind, version)
         if way == "in":
             self.bytes_in += size
@@ -206,15 +236,8 @@ class Simulator:
             self.free_evicted(b)
 
     # ---- actions
-    def next_uses(self, op):
-        """What the compute stream names next, after op ended (op may be the last)."""
-        k = (op + 1) % len(self.trace.ops)
-        replays = self.before.get(k, [])
-        if replays:
-            j = replays[0]["ops"][0]
-            made = set(replays[0]["buffers"])
-            return set(self.trace.reads[j]) - made
-        return set(self.trace.named[k])
+    def uses(self, item):
+        return set(item["needs"]) if item["replay"] else set(self.trace.named[item["op"]])
 
     def act(self, record, op):
         b, what = record["buffer"], record["do"]
@@ -230,10 +253,11 @@ class Simulator:
         if self.leaving[b]:
             raise Invalid(f"after op {op}: {what} of buffer {b}, which is on its way out")
         if what == "evict":
-            if b in self.next_uses(op):
+            if any(b in self.uses(item) for item in self.upcoming) or self.taken_ahead(b):
                 raise Invalid(f"after op {op}: evict of buffer {b}, which the next op uses")
             if self.host_valid[b]:
-                self.free_evicted(b)
+                self.resident[b] = False
+                self.give(self.trace.size[b], self.hash_time(self.trace.size[b]))
             else:
                 self.leaving[b] = True
                 self.queue["out"].append((b, "evict", self.version[b]))
@@ -243,10 +267,15 @@ class Simulator:
         elif what == "drop":
             if (self.running["out"] and self.running["out"][1] == b) or any(e[0] == b for e in self.queue["out"]):
                 raise Invalid(f"after op {op}: drop of buffer {b}, which is on its way out")
+            if self.taken_ahead(b):
+                raise Invalid(f"after op {op}: drop of buffer {b}, which the next op holds")
             self.resident[b] = False
-            self.used -= self.trace.size[b]
+            self.give(self.trace.size[b], self.hash_time(self.trace.size[b]))
         else:
             raise Invalid(f"after op {op}: what is {what}?")
+
+    def taken_ahead(self, b):
+        return any(b in self.uses(item) or b in item.get("targets", []) for item in self.upcoming[:self.ahead])
 
     # ---- compute
     def items(self):
@@ -255,7 +284,8 @@ class Simulator:
             for replay in self.before.get(k, []):
                 yield from self.replay_steps(k, replay)
             yield {"op": k, "k": k, "needs": [b for b in self.trace.named[k] if b not in self.trace.born[k]],
-                   "takes": sum(self.trace.size[b] for b in self.trace.born[k]), "workspace": self.trace.workspace[k], "replay": None}
+                   "takes": sum(self.trace.size[b] for b in self.trace.born[k]), "workspace": self.trace.workspace[k], "replay": None,
+                   "time": self.trace.duration[k] + (0 if self.lookahead else sum(self.map_time(b) for b in self.trace.born[k]))}
 
     def replay_steps(self, k, replay):
         trace = self.trace
@@ -292,7 +322,8 @@ class Simulator:
             for b in outputs:
                 made[b] = j
             named_later = {b for l in chain[i + 1:] for b in trace.named[l]}
-            step = {"op": j, "k": k, "needs": needs, "takes": sum(trace.size[b] for b in fresh), "workspace": trace.workspace[j], "replay": where,
+            last = self.hash_time(sum(trace.size[b] for b in wanted)) if i + 1 == len(chain) else 0
+            step = {"op": j, "k": k, "time": trace.duration[j] + last, "needs": needs, "takes": sum(trace.size[b] for b in fresh), "workspace": trace.workspace[j], "replay": where,
                     "targets": [b for b in fresh if b in wanted],
                     "releases": sum(trace.size[b] for b in set(trace.named[j]) & set(made) if b not in wanted and b not in named_later)}
             yield step
@@ -300,8 +331,8 @@ class Simulator:
             if made[b] != trace.last_writer(b, k):
                 raise Invalid(f"{where}: makes buffer {b} as of op {made[b]}, but op {trace.last_writer(b, k)} has written it since")
 
-    def try_start(self, item):
-        """Starts the item if it can; else asks for what it lacks (once)."""
+    def try_admit(self, item):
+        """Gives the item its frames if it can; else asks for what it lacks (once)."""
         name = f"op {item['op']}" if not item["replay"] else f"{item['replay']}, op {item['op']}"
         for b in item.get("targets", []):
             if self.coming[b] or (self.resident[b] and not self.leaving[b]):
@@ -321,56 +352,70 @@ class Simulator:
         if self.used + item["takes"] + item["workspace"] > self.memory:
             return False
         self.take(item["takes"] + item["workspace"])
-        k = item["op"]
-        if item["replay"]:
-            for b in item["targets"]:
-                self.resident[b] = True
-                self.written(b)
-            self.recomputed += self.trace.duration[k]
-        else:
-            for b in self.trace.born[k]:
-                self.resident[b] = True
-            for b in self.trace.writes[k]:
-                self.written(b)
-        self.op_end = self.now + self.trace.duration[k]
+        for b in item["targets"] if item["replay"] else self.trace.born[item["op"]]:
+            self.resident[b] = True
         return True
+
+    def start(self, item):
+        for b in item["targets"] if item["replay"] else self.trace.writes[item["op"]]:
+            self.written(b)
+        if item["replay"]:
+            self.recomputed += item["time"]
+        self.op_end = self.now + item["time"]
 
     def end_item(self, item):
         self.op_end = None
-        self.used -= item["workspace"]
+        self.give(item["workspace"])
         if item["replay"]:
-            self.used -= item["releases"]
+            self.give(item["releases"])
         else:
             for b in self.trace.dies[item["op"]]:
                 self.die(b)
 
     def iteration(self):
+        items = list(self.items())
+        admitted = 0
+
+        def look_ahead(done):
+            """What may not be evicted once `done` items have ended."""
+            self.ahead = admitted - done
+            self.upcoming = items[done:admitted + 1] if done < len(items) else items[:1]
+
+        look_ahead(0)
         for record in self.after.get(-1, []):
             self.act(record, -1)
-        for item in self.items():
+        for i, item in enumerate(items):
             started = False
             while True:
                 # One instant: ends, (actions, below), the next op, the queues.
                 for way in ("in", "out"):
                     if self.running[way] and self.running[way][0] == self.now:
                         self.end_transfer(way)
+                self.release()
                 if started and self.op_end == self.now:
                     self.end_item(item)
                     break
                 if not started:
-                    started = self.try_start(item)
-                    if started and self.op_end == self.now:
-                        continue
+                    target = min(i + self.lookahead, len(items) - 1)
+                    while admitted <= target and self.try_admit(items[admitted]):
+                        admitted += 1
+                    started = admitted > target
+                    if started:
+                        self.start(item)
+                        if self.op_end == self.now:
+                            continue
                 before = self.used
                 while self.start_transfers():
                     pass
                 if not started and self.used < before:
                     continue  # evictions that a `clean` has made free
-                ends = [self.running[way][0] for way in ("in", "out") if self.running[way]] + ([self.op_end] if started else [])
+                ends = [self.running[way][0] for way in ("in", "out") if self.running[way]] + [h[0] for h in self.held] + ([self.op_end] if started else [])
                 if not ends:
+                    item = items[admitted]
                     name = f"op {item['op']}" if not item["replay"] else f"{item['replay']}, op {item['op']}"
                     raise Invalid(f"{name}: waits for frames that nothing will free")
                 self.now = min(ends)
+            look_ahead(i + 1)
             if not item["replay"]:
                 for record in self.after.get(item["op"], []):
                     self.act(record, item["op"])
@@ -383,7 +428,7 @@ class Simulator:
     def state(self):
         runs = tuple((r[0] - self.now,) + r[1:3] if r else None for r in self.running.values())
         queues = tuple(tuple(e[:2] for e in q) for q in self.queue.values())
-        return runs, queues, tuple(self.resident), tuple(self.host_valid), self.used, self.host_used
+        return runs, queues, tuple(self.resident), tuple(self.host_valid), self.used, self.host_used, tuple(sorted((until - self.now, size) for until, size in self.held))
 
     def run(self):
         starts, states, counts = [0], [self.state()], []
@@ -404,9 +449,12 @@ class Simulator:
                 "peak_bytes": self.peak, "peak_host_bytes": self.host_peak, "bytes_in": bytes_in, "bytes_out": bytes_out, "demand_fetches": fetches}
 
 
-def simulate(trace, plan, memory, link_in, link_out, host=None, latency=10000):
+COSTS = ("host", "latency", "lookahead", "turnaround", "map", "hash")
+
+
+def simulate(trace, plan, memory, link_in, link_out, **costs):
     try:
-        return Simulator(trace, plan, memory, link_in, link_out, host, latency).run()
+        return Simulator(trace, plan, memory, link_in, link_out, **costs).run()
     except Invalid as error:
         return {"valid": False, "error": str(error)}
 
@@ -420,6 +468,8 @@ def main():
     parser.add_argument("--link")
     parser.add_argument("--host", type=int)
     parser.add_argument("--latency", type=int, default=10000)
+    for cost in ("lookahead", "turnaround", "map", "hash"):
+        parser.add_argument(f"--{cost}", type=int, default=0)
     options = parser.parse_args()
     if options.batch:
         traces = {}
@@ -427,11 +477,11 @@ def main():
             job = json.loads(line)
             if job["trace"] not in traces:
                 traces[job["trace"]] = Trace(read_lines(job["trace"]))
-            result = simulate(traces[job["trace"]], read_lines(job["plan"]), job["memory"], job["link_in"], job["link_out"], job.get("host"), job.get("latency", 10000))
+            result = simulate(traces[job["trace"]], read_lines(job["plan"]), job["memory"], job["link_in"], job["link_out"], **{cost: job[cost] for cost in COSTS if cost in job})
             print(json.dumps(result), flush=True)
         return 0
     link = [float(x) * 1e9 for x in options.link.split(",")]
-    result = simulate(Trace(read_lines(options.trace)), read_lines(options.plan), options.memory, link[0], link[-1], options.host, options.latency)
+    result = simulate(Trace(read_lines(options.trace)), read_lines(options.plan), options.memory, link[0], link[-1], **{cost: getattr(options, cost) for cost in COSTS})
     print(json.dumps(result))
     return 0 if result["valid"] else 1
 

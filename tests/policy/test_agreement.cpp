@@ -48,6 +48,7 @@ public:
         REQUIRE(write_plan(path, {plan}));
         nlohmann::json job{{"trace", trace_path_}, {"plan", path}, {"memory", machine.memory.value}, {"link_in", machine.link_in}, {"link_out", machine.link_out}, {"latency", machine.link_latency.value}};
         if (machine.host != Bytes::max()) job["host"] = machine.host.value;
+        job.update({{"lookahead", machine.lookahead}, {"turnaround", machine.turnaround.value}, {"map", machine.map.value}, {"hash", machine.hash_rate}});
         jobs_ += job.dump() + "\n";
         cases_.push_back({what, simulate(trace, machine, plan)});
     }
@@ -79,7 +80,7 @@ public:
         }
         INFO(differences);
         CHECK(wrong == 0);
-        CHECK(valid > static_cast<int>(cases_.size()) / 6);  // or the test tests little
+        CHECK(valid > static_cast<int>(cases_.size()) / 8);  // or the test tests little
     }
 
 private:
@@ -89,7 +90,7 @@ private:
     std::vector<Case> cases_;
 };
 
-Machine random_machine(Random& random, const Liveness& live) {
+Machine random_machine(Random& random, const Liveness& live, std::size_t ops) {
     Machine machine;
     const std::int64_t least = live.largest_working_set().value, most = std::max(least, live.peak().value);
     machine.memory = Bytes(chance(random, 10) ? least : between(random, least, most));
@@ -99,6 +100,13 @@ Machine random_machine(Random& random, const Liveness& live) {
     machine.link_out = 1e9 * bytes_per_ns * static_cast<double>(between(random, 1, 30)) / 10;
     machine.link_latency = Nanoseconds(chance(random, 50) ? 10000 : between(random, 0, 1000));
     if (chance(random, 20)) machine.host = Bytes(between(random, most / 4, most));
+    if (chance(random, 40)) {  // what a card costs
+        const std::int64_t op = live.ideal().value / std::max<std::int64_t>(1, static_cast<std::int64_t>(ops)) + 1;
+        if (chance(random, 70)) machine.lookahead = static_cast<int>(between(random, 1, 5));
+        if (chance(random, 70)) machine.turnaround = Nanoseconds(between(random, 0, 2 * op));
+        if (chance(random, 70)) machine.map = Nanoseconds(between(random, 0, op));
+        if (chance(random, 70)) machine.hash_rate = 1e9 * bytes_per_ns * static_cast<double>(between(random, 1, 100));
+    }
     return machine;
 }
 
@@ -150,7 +158,7 @@ TEST_CASE("two simulators agree on the plans of every planner", "[agreement]") {
         const Liveness live(trace);
         batch.trace(trace);
         for (int m = 0; m < 2; ++m) {
-            const Machine machine = random_machine(random, live);
+            const Machine machine = random_machine(random, live, trace.ops.size());
             for (const Planner* planner : quick()) {
                 PlannerOptions options;
                 options.recompute = planner->needs_recompute || chance(random, 70);
@@ -169,7 +177,7 @@ TEST_CASE("two simulators agree on damaged plans", "[agreement]") {
         const profiler::Trace trace = anything(random, 25);
         const Liveness live(trace);
         batch.trace(trace);
-        const Machine machine = random_machine(random, live);
+        const Machine machine = random_machine(random, live, trace.ops.size());
         for (const char* name : {"belady", "delta", "g10", "checkpoint-n2"}) {
             const Plan plan = find_planner(name)->make_plan(trace, machine, {});
             for (int d = 0; d < 3; ++d) batch.add(fmt::format("{}, trace {}, damage {}", name, i, d), trace, machine, damaged(random, trace, plan));

@@ -130,3 +130,18 @@ TEST_CASE("costs of a card: lookahead, turnaround, mapping, hashing", "[simulato
     REQUIRE(hashed.valid);
     CHECK(hashed.time.value == 360);
 }
+
+TEST_CASE("with a lookahead, what ops hold that have not begun stays", "[simulator]") {
+    // Op 2 reads buffer 0, and has its frames while op 1 runs.
+    const auto t = Builder().buffer(100).buffer(100).op(10, {}, {0}).op(1000, {}, {1}).op(10, {0}, {}).op(10, {0, 1}, {0}).op(10, {0}, {}).trace();
+    auto m = machine(500);
+    m.lookahead = 2;
+    CHECK(simulate(t, m, {"", {}, {clean(0, 0), drop(1, 0)}}).error.find("used by the next op") != std::string::npos);
+    CHECK(simulate(t, m, {"", {}, {evict(0, 0), prefetch(1, 0)}}).error.find("used by the next op") != std::string::npos);
+    // A copy made before op 3 has begun to write is stale once it has, whenever op 3 took its frames.
+    const auto out = simulate(t, m, {"", {}, {clean(1, 0)}});
+    REQUIRE(out.valid);
+    CHECK(out.out.value == 100);
+    m.lookahead = 0;
+    CHECK(simulate(t, m, {"", {}, {clean(0, 0), drop(1, 0)}}).valid);  // fetched again for op 2
+}
