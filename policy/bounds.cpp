@@ -84,6 +84,8 @@ std::int64_t bound_by_windows(const Trace& trace, const Machine& machine, const 
 
 Nanoseconds Bounds::best() const { return std::max({compute, bytes, window}); }
 
+const char* Bounds::best_name() const { return best() == compute ? "LB0" : best() == bytes ? "LB1" : "LB2"; }
+
 Bounds bounds(const Trace& trace, const Machine& machine) {
     const Liveness live(trace);
     return {live.ideal(), Nanoseconds(bound_by_bytes(trace, machine, live)), Nanoseconds(bound_by_windows(trace, machine, live))};

@@ -13,6 +13,7 @@ struct Bounds {
     Nanoseconds window;   // LB2: the best chain of windows of ops, each bound by compute, by what it must fetch, or by what it must copy out
 
     Nanoseconds best() const;
+    const char* best_name() const;  // LB0, LB1 or LB2: the first that is best()
 };
 
 // Both links, any host. At most a few hundred ms (window bounds on a grid of ops for long traces). Thread-safe.

@@ -109,7 +109,7 @@ void Search::first() {
     }
 }
 
-void Search::sweep(const Stopwatch& watch, double part, std::int64_t bound) {
+void Search::sweep(const Stopwatch& watch, double part, std::int64_t bound, const std::function<void()>& tick) {
     const double peak = static_cast<double>(trace_.peak_live);
     EngineTimeline timeline;
     Prices before;
@@ -123,6 +123,7 @@ void Search::sweep(const Stopwatch& watch, double part, std::int64_t bound) {
         for (int step = 0; step < 24; ++step) {
             if (step == 8 && here / 8 > best_.time / 7) break;  // not the way
             if (watch.used() > part || best_.time <= bound) return;
+            if (tick) tick();
             const std::int64_t time = attempt(prices, timeline);
             here = std::min(here, time);
             if (time == INT64_MAX) {

@@ -25,7 +25,7 @@ public:
 
     void first();                                   // the quick one
     // Both go on until so much of the watch's time is used, or a plan takes no longer than `bound`.
-    void sweep(const Stopwatch& watch, double part, std::int64_t bound);
+    void sweep(const Stopwatch& watch, double part, std::int64_t bound, const std::function<void()>& tick);
     void improve(const Stopwatch& watch, double part, std::int64_t bound, const std::function<void()>& tick);
     const Found& best() const { return best_; }
     CompiledPlan best_plan();

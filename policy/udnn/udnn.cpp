@@ -17,12 +17,13 @@ struct Judged {
 
 // The others' plans, as far as there is time; each is kept only if it is better than what there is.
 void try_others(const profiler::Trace& trace, const CompiledTrace& compiled, const Machine& machine, const PlannerOptions& options, Engine& engine,
-                const udnn::Stopwatch& watch, Judged& best) {
+                const udnn::Stopwatch& watch, const std::function<void()>& tick, Judged& best) {
     ReplayCompiler replays(compiled);
     CompiledPlan flat;
     std::string error;
     for (const Planner& planner : planners()) {
         if (best.time < INT64_MAX && watch.used() > 0.25) return;
+        if (options.time_budget.value > 0) tick();
         if (planner.make_plan == plan_udnn || (planner.needs_recompute && !options.recompute)) continue;
         if (!compile_plan(compiled, planner.make_plan(trace, machine, options), replays, flat, error)) continue;
         const Verdict verdict = engine.run(flat);
@@ -46,12 +47,12 @@ Plan plan_udnn(const profiler::Trace& trace, const Machine& machine, const Plann
     }
     udnn::Search& search = *ours;
     Judged best;
-    if (search.best().time > compiled.ideal) try_others(trace, compiled, machine, options, engine, watch, best);
+    const auto tick = [&] {
+        if (options.progress) options.progress(std::min(1.0, watch.used()));
+    };
+    if (search.best().time > compiled.ideal) try_others(trace, compiled, machine, options, engine, watch, tick, best);
     if (options.time_budget.value > 0 && search.best().time > compiled.ideal) {
-        const auto tick = [&] {
-            if (options.progress) options.progress(std::min(1.0, watch.used()));
-        };
-        search.sweep(watch, 0.75, compiled.ideal);
+        search.sweep(watch, 0.75, compiled.ideal, tick);
         search.improve(watch, 1, compiled.ideal, tick);
     }
     if (search.best().time < INT64_MAX) {
