@@ -46,6 +46,7 @@ class Reader {
         if (kind == "link") return take_link(record);
         if (kind == "event") return take_event(record);
         if (kind == "summary") return take_summary(record);
+        if (kind == "learned") return record.read_integer_or("searched", 0, most, 0, run.searched);
         if (kind == "op" || kind == "buffer") iteration_seen = true;
         return true;
     }

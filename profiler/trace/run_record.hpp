@@ -37,6 +37,7 @@ struct RunRecord {
     std::array<Count, std::size(event_kind_names)> events{};  // by EventKind, all buffers
     std::vector<BufferMoves> buffers;  // those that moved, most bytes moved first
     Trace iteration;                  // no ops: none was recorded
+    Count searched = 0;               // ops among which no iteration was found; 0: one was, or none was looked for
 };
 
 // Error: one line that names file, line, field and rule. Thread-safe.

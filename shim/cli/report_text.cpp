@@ -68,6 +68,7 @@ std::string report_text(std::span<const RunRecord> runs) {
             text += fmt::format("  link {}           {} in, {} out\n", link.device, human_rate(link.in_bytes_per_second), human_rate(link.out_bytes_per_second));
         if (run.has_summary) append_figures(text, run);
         if (!run.iteration.ops.empty()) append_iteration(text, run.iteration);
+        else if (run.searched) text += fmt::format("  one iteration    not found: nothing that repeats in {} ops\n", human_count(run.searched));
         if (run.has_summary && !run.ended) text += "  the program was killed, or still runs: figures of its last second may be missing\n";
         if (!run.has_summary && run.iteration.ops.empty()) text += "  no figures were recorded: the program was killed within its first second of GPU work\n";
         if (!run.buffers.empty()) append_buffers(text, run);
