@@ -218,23 +218,22 @@ profiler::RunSummary Session::figures() {
 
 void Session::summary() {
     if (options_.quiet) return;
+    const std::string more = trace_ && trace_->complete() ? "; udnnmem report " + trace_->path() : "";
     for (pager::DevicePager* d : pager_->devices()) {
         const auto s = d->stats();
         auto mib = [](std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
         log::note("device {}: budget {:.1f} MiB, peak {:.1f} MiB for {:.1f} MiB live; moved {:.1f} MiB in, {:.1f} MiB out "
-                  "({} clean evictions); {} stalls, {:.3f} s; {} launches served from host frames; {} verified moves",
+                  "({} clean evictions); {} stalls, {:.3f} s; {} launches served from host frames; {} verified moves{}",
                   static_cast<int>(d->device()), mib(s.budget), mib(s.peak_resident), mib(s.peak_live), mib(s.bytes_in),
                   mib(s.bytes_out), s.clean_evictions, s.stalls, static_cast<double>(s.stall_ns) / 1e9, s.served_from_host,
-                  s.verified_moves);
+                  s.verified_moves, more);
     }
 }
 
 // At exit. Destructors that run later may still call the driver, so the movers live on.
 void Session::end() {
+    if (trace_) trace_->close();
     summary();
-    if (!trace_) return;
-    trace_->close();
-    if (!options_.quiet && trace_->complete()) log::note("what it did: udnnmem report {}", trace_->path());
 }
 
 }  // namespace udnnmem::preload

@@ -65,7 +65,7 @@ def traces(folder):
                 "the report reads it", report.stdout + report.stderr)
 
     loud = preloaded(UDNNMEM_TRACE=folder / "loud.jsonl")
-    case("a trace, and what to type to read it", ["manages device 0", "device 0: budget", f"what it did: udnnmem report {folder}/loud.jsonl"], loud)
+    case("a trace, and what to type to read it", ["manages device 0", f"verified moves; udnnmem report {folder}/loud.jsonl"], loud)
     case("a trace that was lost is not offered", ["manages device 0", "cannot write the trace /dev/full", "device 0: budget"], preloaded(UDNNMEM_TRACE="/dev/full"))
 
     where = folder / "default"
