@@ -102,14 +102,13 @@ extern "C" __attribute__((visibility("hidden"), used)) Decision udnnmem_door_dls
 
 }  // namespace udnnmem::interpose
 
-// dlsym itself. Unversioned on purpose: it satisfies requests for any of glibc's versions.
 #if defined(__x86_64__)
 asm(R"(
     .text
     .p2align 4
-    .globl dlsym
-    .type dlsym, @function
-dlsym:
+    .globl udnnmem_dlsym
+    .type udnnmem_dlsym, @function
+udnnmem_dlsym:
     .cfi_startproc
     endbr64
     pushq %rdi
@@ -130,15 +129,15 @@ dlsym:
     ret
 1:  jmp *%rax
     .cfi_endproc
-    .size dlsym, .-dlsym
-)");
+    .size udnnmem_dlsym, .-udnnmem_dlsym
+)" LOADER_VERSIONS("dlsym"));
 #elif defined(__aarch64__)
 asm(R"(
     .text
     .p2align 4
-    .globl dlsym
-    .type dlsym, %function
-dlsym:
+    .globl udnnmem_dlsym
+    .type udnnmem_dlsym, %function
+udnnmem_dlsym:
     .cfi_startproc
     hint #34
     stp x29, x30, [sp, #-32]!
@@ -159,8 +158,8 @@ dlsym:
     ret
 1:  br x16
     .cfi_endproc
-    .size dlsym, .-dlsym
-)");
+    .size udnnmem_dlsym, .-udnnmem_dlsym
+)" LOADER_VERSIONS("dlsym"));
 #else
 #error "no dlsym door for this architecture: its last call must be a jump"
 #endif

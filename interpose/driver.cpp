@@ -4,7 +4,8 @@
 // Invariants
 //   - No locks: every thread that gets here computes the same answers, and the first handle found stays for good.
 //     So a fork in the middle leaves nothing locked in the child.
-//   - A slot holds only what the driver's own object answers: dlsym on its handle never sees our exports.
+//   - A slot holds only what a look-up on the driver's handle answers (its own function, or that of another preload
+//     that stands before it): never our exports.
 #include "interpose/internal.hpp"
 
 #include <dlfcn.h>
@@ -29,15 +30,12 @@ constinit std::atomic<void*> driver_handle{nullptr};
 constinit std::atomic<bool> filled{false};
 constinit std::atomic<const char*> missing_symbol{nullptr};
 
-// The loader's function, under the version that this platform first gave it or the one since it moved into libc.
+// The next in line: another preload's that comes after us, else the loader's. Called from here, RTLD_NEXT means past us.
 void* loader_function(const char* name) noexcept {
-#if defined(__aarch64__)
-    constexpr const char* old_version = "GLIBC_2.17";
-#else
-    constexpr const char* old_version = "GLIBC_2.2.5";
-#endif
-    void* p = dlvsym(RTLD_NEXT, name, "GLIBC_2.34");
-    return p ? p : dlvsym(RTLD_NEXT, name, old_version);
+    using Lookup = void* (*)(void*, const char*);
+    auto look_up = reinterpret_cast<Lookup>(dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34"));
+    if (look_up == nullptr) look_up = reinterpret_cast<Lookup>(dlvsym(RTLD_NEXT, "dlsym", OLD_GLIBC));
+    return look_up(RTLD_NEXT, name);
 }
 
 void* cached(std::atomic<void*>& slot, const char* name) noexcept {

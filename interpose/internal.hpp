@@ -66,11 +66,23 @@ template <class Function>
 // Whether the driver has it.
 bool driver_has(Symbol) noexcept;
 
-// The loader's own functions, past every preload that comes before it.
+// The loader's functions as this library finds them: the next preload's that has its own, else the loader's.
 void* real_dlsym_address() noexcept;
 void* real_dlopen_address() noexcept;
 void* real_dlsym(void* handle, const char* name) noexcept;
 void* real_dlopen(const char* file, int flags) noexcept;
+#if defined(__aarch64__)
+#define OLD_GLIBC "GLIBC_2.17"
+#else
+#define OLD_GLIBC "GLIBC_2.2.5"
+#endif
+// Exports udnnmem_NAME as the loader's NAME in each of its versions: the first that this platform had, and the one since
+// it moved into libc. Requests without a version get the latter.
+#define LOADER_VERSIONS(name)                                      \
+    ".symver udnnmem_" name ", " name "@@GLIBC_2.34\n"             \
+    ".globl udnnmem_old_" name "\n"                                \
+    ".set udnnmem_old_" name ", udnnmem_" name "\n"                \
+    ".symver udnnmem_old_" name ", " name "@" OLD_GLIBC "\n"
 
 // An object that a program found by itself: if `pointer` is a function of a CUDA driver, that driver becomes ours
 // (the first one found stays). True if it is `symbol` of our driver.

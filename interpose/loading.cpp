@@ -100,9 +100,9 @@ bool hide_exports() noexcept {
 asm(R"(
     .text
     .p2align 4
-    .globl dlopen
-    .type dlopen, @function
-dlopen:
+    .globl udnnmem_dlopen
+    .type udnnmem_dlopen, @function
+udnnmem_dlopen:
     .cfi_startproc
     endbr64
     pushq %rdi
@@ -113,15 +113,15 @@ dlopen:
     movl %edx, %esi
     jmp *%rax
     .cfi_endproc
-    .size dlopen, .-dlopen
-)");
+    .size udnnmem_dlopen, .-udnnmem_dlopen
+)" LOADER_VERSIONS("dlopen"));
 #elif defined(__aarch64__)
 asm(R"(
     .text
     .p2align 4
-    .globl dlopen
-    .type dlopen, %function
-dlopen:
+    .globl udnnmem_dlopen
+    .type udnnmem_dlopen, %function
+udnnmem_dlopen:
     .cfi_startproc
     hint #34
     stp x29, x30, [sp, #-32]!
@@ -138,6 +138,6 @@ dlopen:
     .cfi_def_cfa_offset 0
     br x16
     .cfi_endproc
-    .size dlopen, .-dlopen
-)");
+    .size udnnmem_dlopen, .-udnnmem_dlopen
+)" LOADER_VERSIONS("dlopen"));
 #endif

@@ -4,12 +4,12 @@ $(call library,interpose,$(INTERPOSE_SOURCES))
 # dlsym is called before a sanitiser's runtime has started, by that runtime: what it runs is not instrumented.
 $(call objects,$(addprefix interpose/,doors.cpp driver.cpp entry_points.cpp loading.cpp)): SANITISE :=
 
-# What a library that holds interpose exports: the loader's functions that it stands before, and the driver's names
-# that have a hook.
+# What a library that holds interpose exports: the driver's names that have a hook, unversioned as the driver's own are,
+# and the loader's functions that it stands before, in each version that glibc gives them: another preload finds the
+# next dlsym by dlvsym, which knows none without a version. The hooks are in no node: visibility alone exports them.
 INTERPOSE_EXPORTS := $(B)/interpose/exports.map
-$(INTERPOSE_EXPORTS): interpose/entry_points.def interpose/module.mk
+OLD_GLIBC := $(if $(filter aarch64%,$(shell $(CC) -dumpmachine)),GLIBC_2.17,GLIBC_2.2.5)
+$(INTERPOSE_EXPORTS): interpose/module.mk
 	@mkdir -p $(@D)
-	@{ echo '{ global: dlsym; dlopen;'; \
-	   sed -nE 's/^ENTRY\(([A-Za-z0-9_]+), .*, (manage|observe|refuse), [a-z]+\)$$/  \1;/p' $<; \
-	   echo 'local: *; };'; } > $@
-INTERPOSE_LDFLAGS = -Wl,--version-script=$(INTERPOSE_EXPORTS) -Wl,-u,dlsym -Wl,-u,dlopen -Wl,-Bsymbolic -Wl,-z,defs -l:libzstd.a -static-libstdc++ -static-libgcc -ldl
+	@echo '$(OLD_GLIBC) { }; GLIBC_2.34 { global: dlsym; dlopen; local: _*; [!c]*; c[!u]*; cu[!A-Z]*; } $(OLD_GLIBC);' > $@
+INTERPOSE_LDFLAGS = -Wl,--version-script=$(INTERPOSE_EXPORTS) -Wl,-u,udnnmem_dlsym -Wl,-u,udnnmem_dlopen -Wl,-Bsymbolic -Wl,-z,defs -l:libzstd.a -static-libstdc++ -static-libgcc -ldl

@@ -9,7 +9,8 @@ mkdir -p "$(dirname "$out")"
 build=$(cd "$(dirname "$out")" && pwd)
 
 packages=(g++ make python3 python3-venv python3-pip catch2 libfmt-dev librapidcheck-dev libcli11-dev
-  nlohmann-json3-dev robin-map-dev libexpected-dev libxxhash-dev libzstd-dev zstd coinor-cbc bats)
+  nlohmann-json3-dev robin-map-dev libexpected-dev libxxhash-dev libzstd-dev zstd coinor-cbc bats
+  gdb valgrind libjemalloc2 libtcmalloc-minimal4)
 missing=()
 for p in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")

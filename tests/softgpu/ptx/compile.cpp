@@ -23,9 +23,15 @@ extern char** environ;
 namespace softgpu::ptx {
 namespace {
 
-constexpr const char* options[] = {"-O2", "-march=native", "-std=gnu11", "-shared", "-fPIC", "-w", "-fvisibility=hidden", "-fno-strict-aliasing", "-fwrapv",
+constexpr const char* options[] = {"-O2", "-std=gnu11", "-shared", "-fPIC", "-w", "-fvisibility=hidden", "-fno-strict-aliasing", "-fwrapv",
                                    "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-stack-protector", "-fno-plt", "-fcf-protection=none",
                                    "-fno-asynchronous-unwind-tables"};
+
+// The processor to compile for: this one, or SOFTGPU_MARCH (a tool that runs the program may know fewer instructions).
+std::string target() {
+    const char* wanted = getenv("SOFTGPU_MARCH");
+    return std::string("-march=") + (wanted && *wanted ? wanted : "native");
+}
 
 std::string find_compiler() {
     const char* path = getenv("PATH");
@@ -52,6 +58,7 @@ const std::string& environment_key(const std::string& compiler) {
         for (std::string line; std::getline(cpu, line) && !line.empty();)
             if (line.rfind("flags", 0) == 0 || line.rfind("Features", 0) == 0 || line.rfind("model", 0) == 0) k += line;
         for (const char* o : options) k += o;
+        k += target();
         return k;
     }());
     return key;
@@ -64,7 +71,7 @@ void make_folders(const std::string& folder) {
 
 // Runs the compiler; its messages come back on failure.
 std::string run_compiler(const std::string& compiler, const std::string& source, const std::string& output) {
-    std::vector<std::string> words{compiler};
+    std::vector<std::string> words{compiler, target()};
     for (const char* o : options) words.emplace_back(o);
     for (const char* w : {"-o"}) words.emplace_back(w);
     words.push_back(output);

@@ -11,6 +11,13 @@ $(call program,workloads/random,$(SMALL)/random.cpp $(SMALL)/ptx.cpp,,-L$(B)/sof
 $(B)/workloads/random: | $(B)/softgpu/libcuda.so
 DEFAULT += $(addprefix $(B)/workloads/,vadd bigop random)
 
+# A neighbour: another preload that takes dlsym.
+$(B)/workloads/other_dlsym.so: $(SMALL)/other_dlsym.c
+	@mkdir -p $(@D)
+	@echo "  cc    $<"
+	@$(CC) -O2 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -o $@ $< -ldl
+DEFAULT += $(B)/workloads/other_dlsym.so
+
 # $(call runtime_calls,NAME,NVCC FLAGS,LIBRARIES,NEEDS)
 define runtime_calls_rule
 $(SMALL_OBJ)/runtime_calls-$(1).o: $(SMALL)/runtime_calls.cu
