@@ -7,7 +7,8 @@
 #
 # A module adds what `make` builds to DEFAULT, suites of `make test` to TEST_SUITES (what they
 # need to TEST_NEEDS), suites of `make check` alone to CHECK_SUITES, benchmarks to BENCHES.
-# VARIANT=asan (with UBSan) or tsan builds everything again under build/asan, build/tsan.
+# VARIANT=asan (with UBSan) or tsan builds everything again under build/asan, build/tsan; VARIANT=rules a library whose
+# rules can be taken out one at a time (shim/pager/rules.hpp).
 
 VARIANT ?=
 BUILD := build
@@ -24,8 +25,10 @@ ifeq ($(VARIANT),asan)
   SANITISE := -fsanitize=address,undefined -fno-omit-frame-pointer
 else ifeq ($(VARIANT),tsan)
   SANITISE := -fsanitize=thread
+else ifeq ($(VARIANT),rules)
+  CPPFLAGS += -DUDNNMEM_BREAK_RULES
 else ifneq ($(VARIANT),)
-  $(error VARIANT=$(VARIANT): expected asan or tsan)
+  $(error VARIANT=$(VARIANT): expected asan, tsan or rules)
 endif
 B := $(BUILD)$(if $(VARIANT),/$(VARIANT))
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "shim/pager/pager.hpp"
+#include "shim/pager/rules.hpp"
 
 namespace udnnmem::pager {
 namespace {
@@ -122,7 +123,7 @@ Buffer* DevicePager::take_parked(std::size_t capacity, StreamSlot* slot) {
         Buffer* b = it->second;
         if (b->moving) continue;
         const bool same_stream = slot && b->parked_slot == slot->index;
-        if (!same_stream && !quiet(b)) continue;
+        if (!same_stream && holds("free") && !quiet(b)) continue;
         parked_.erase(it);
         b->host_valid = b->hash_known = false;
         b->table = b->opaque = b->touched = b->host_changed = false;
@@ -271,6 +272,7 @@ CUresult DevicePager::pin(Buffer* b) {
 
 CUresult DevicePager::peer_access(CUdevice reader, bool on) {
     Lock lock(mutex_);
+    if (!holds("peers")) return CUDA_SUCCESS;
     backing_->share(reader, on);
     const bool landing = backing_->host_frames_can_be_mapped();
     CUresult result = CUDA_SUCCESS;

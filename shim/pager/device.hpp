@@ -140,7 +140,7 @@ class DevicePager {
     bool release_parked(std::size_t bytes);
     bool host_frames_for(Buffer*, std::vector<Frame*>& out);
     bool land_on_host(Buffer*);
-    Buffer* choose_victim();
+    Buffer* choose_victim(bool idle_only);
     void start_evict(Buffer*);
     void start_fetch(Buffer*, std::vector<Frame*> frames, bool copy);
     void grant(Request&, CUresult);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shim/pager/pager.hpp"
+#include "shim/pager/rules.hpp"
 
 namespace udnnmem::pager {
 
@@ -49,9 +50,9 @@ bool DevicePager::step_moves() {
 
 // No launch can be handing an op on `b` to the driver, and every op that was handed over has completed.
 bool DevicePager::quiet(Buffer* b) {
-    if (leased(b)) return false;
+    if (holds("lease") && leased(b)) return false;
     StreamTable& streams = pager_.streams();
-    return streams.complete(b->streams.load(), b->last_use.load()) && streams.complete(everything_streams_, everything_use_);
+    return !holds("completion") || (streams.complete(b->streams.load(), b->last_use.load()) && streams.complete(everything_streams_, everything_use_));
 }
 
 void DevicePager::start_evict(Buffer* b) {
@@ -150,7 +151,7 @@ void DevicePager::learn_table(Buffer* b, std::uint64_t addresses) {
     b->table = b->opaque = false;
     b->drags.clear();
     b->looked_through = b->last_use;
-    if (!addresses) return;
+    if (!addresses || !holds("learn")) return;
     std::vector<Hasher::Found> found;
     b->opaque = hasher_.find_addresses({b}, out_stream_, found) != CUDA_SUCCESS;
     for (auto [at, address] : found)
@@ -171,7 +172,7 @@ bool DevicePager::search_tables(Move& m) {
     for (Buffer* s : buffers_)
         if (s->live && s != b && (s->slab || s->capacity == granule()) && (!s->device_frames.empty() || s->residency == Residency::host) &&
             std::max(s->last_use.load(), everything_use_) > s->looked_through && used > s->looked_through) dirty.push_back(s);
-    if (dirty.empty()) return true;
+    if (dirty.empty() || !holds("search")) return true;
     const std::uint64_t seen = any_lease_open() ? 0 : streams.completed_everywhere(now);
     auto search = [&](const std::vector<Buffer*>& slabs) {
         std::vector<Hasher::Found> found;

@@ -1,5 +1,7 @@
 #include "shim/pager/pager.hpp"
 
+#include "shim/pager/rules.hpp"
+
 #include <algorithm>
 #include <chrono>
 
@@ -74,14 +76,16 @@ CUresult Pager::enter(Op& op) {
     }
     Lease& lease = my_lease();
     publish(op, lease);
-    bool resident = !op.captured && !op.everything && op.more.empty() && op.overwrites.empty();
+    bool resident = !op.captured && !op.everything && op.more.empty() && op.overwrites.empty() && !failed();
     for (std::uint32_t i = 0; resident && i < op.count; ++i) {
         const Buffer* b = op.buffers[i];
         resident = b->residency.load(std::memory_order_seq_cst) == Residency::device &&
                    !b->table.load(std::memory_order_seq_cst);
     }
-    if (resident) [[likely]]
+    if (resident) [[likely]] {
+        dawdle("lease");
         return CUDA_SUCCESS;
+    }
     lease.close();
     if (op.captured) {
         op.everything = false;
@@ -221,6 +225,7 @@ void Pager::fail(const std::string& line) {
 }
 
 void Pager::context_destroying(CUcontext context) {
+    if (!holds("context")) return;
     for (DevicePager* d : devices()) d->context_destroying(context);
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "shim/pager/pager.hpp"
+#include "shim/pager/rules.hpp"
 
 namespace udnnmem::pager {
 namespace {
@@ -39,7 +40,7 @@ void DevicePager::release(Request& r, bool submitted_ok) {
     for (Buffer* b : r.need) --b->holds, --b->granted;
     if (r.everything) --frozen_;
     for (Buffer* b : r.uncopied) {
-        if (submitted_ok) {
+        if (submitted_ok || !holds("failure")) {
             b->host_valid = b->hash_known = false;
             host_pool_->give_back(b->host_frames);
         } else {
@@ -92,7 +93,7 @@ void DevicePager::grant(Request& r, CUresult result) {
 }
 
 bool DevicePager::past_deadline(const Request& r) const {
-    return now_ns() - std::max(r.since_ns, last_progress_ns_) > pager_.settings().deadline_ns;
+    return holds("deadline") && now_ns() - std::max(r.since_ns, last_progress_ns_) > pager_.settings().deadline_ns;
 }
 
 // Serves requests in order; true if something changed.
@@ -274,18 +275,25 @@ bool DevicePager::host_frames_for(Buffer* b, std::vector<Frame*>& out) {
 // Sets moves off (or gives freed memory back) so that `bytes` of device frames become free. True: something changed.
 bool DevicePager::make_room(std::size_t bytes) {
     if (frozen_) return false;
-    std::size_t coming = device_pool_->available();
-    for (const Move& m : moves_)
-        if (m.kind == Move::Kind::evict && !m.cancelled) coming += m.buffer->capacity;
+    std::size_t coming = device_pool_->available(), stuck = 0;
+    for (const Move& m : moves_) {
+        if (m.kind != Move::Kind::evict || m.cancelled) continue;
+        // What waits for an op may wait for long (the op may wait for this very launch): it gives way to what is idle.
+        (m.stage == Move::Stage::quiesce && !quiet(m.buffer) ? stuck : coming) += m.buffer->capacity;
+    }
     bool progress = false;
     if (coming < bytes && release_parked(bytes - coming)) return true;
     while (coming < bytes) {
-        Buffer* victim = choose_victim();
+        const bool enough = coming + stuck >= bytes;
+        Buffer* victim = choose_victim(enough);
         if (!victim) break;
-        coming += victim->capacity;
+        (quiet(victim) ? coming : stuck) += victim->capacity;
         progress = true;
         start_evict(victim);
     }
+    if (coming >= bytes && stuck)
+        for (Move& m : moves_)
+            if (m.kind == Move::Kind::evict && m.stage == Move::Stage::quiesce && !quiet(m.buffer)) m.cancelled = true;
     return progress;
 }
 
@@ -308,8 +316,9 @@ bool DevicePager::release_parked(std::size_t bytes) {
     return progress;
 }
 
-// The least recently used of those that may move; one whose ops have completed rather than one that is still in use.
-Buffer* DevicePager::choose_victim() {
+// The least recently used of those that may move; one whose ops have completed rather than one that is still in use, or
+// else (`idle_only`) none.
+Buffer* DevicePager::choose_victim(bool idle_only) {
     std::vector<Buffer*> oldest;
     for (Buffer* b : buffers_)
         if (b->residency == Residency::device && !b->moving && !b->pinned && !b->slab && !b->holds && b->live) oldest.push_back(b);
@@ -318,7 +327,8 @@ Buffer* DevicePager::choose_victim() {
     const auto end = oldest.begin() + static_cast<std::ptrdiff_t>(std::min(kLookedAt, oldest.size()));
     std::partial_sort(oldest.begin(), end, oldest.end(), [](Buffer* a, Buffer* b) { return a->last_use.load() < b->last_use.load(); });
     const auto idle = std::find_if(oldest.begin(), end, [this](Buffer* b) { return quiet(b); });
-    return idle != end ? *idle : oldest.front();
+    if (idle != end) return *idle;
+    return idle_only ? nullptr : oldest.front();
 }
 
 }  // namespace udnnmem::pager

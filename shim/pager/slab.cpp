@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "shim/pager/pager.hpp"
+#include "shim/pager/rules.hpp"
 
 namespace udnnmem::pager {
 
@@ -33,7 +34,7 @@ void SlabAllocator::merge(CUdeviceptr at, std::size_t bytes) {
 void SlabAllocator::collect() {
     StreamTable& streams = device_.pager_.streams();
     std::erase_if(pending_, [&](const Pending& p) {
-        if (!streams.complete(p.streams, p.number)) return false;
+        if (holds("free-small") && !streams.complete(p.streams, p.number)) return false;
         merge(p.at, p.units);
         return true;
     });
@@ -45,6 +46,7 @@ CUdeviceptr SlabAllocator::take(std::size_t bytes, int slot, CUmemoryPool pool, 
         live_[at] = {bytes, units, pool, context};
         return at;
     };
+    if (!holds("free-small")) collect();
     if (slot >= 0) {
         for (auto it = pending_.begin(); it != pending_.end(); ++it) {
             if (it->slot != slot || it->units != units) continue;

@@ -1,5 +1,7 @@
 #include "shim/pager/streams.hpp"
 
+#include "shim/pager/rules.hpp"
+
 #include <algorithm>
 
 namespace udnnmem::pager {
@@ -217,7 +219,8 @@ void StreamTable::stream_destroying(CUstream stream) {
             if (s->alive && s->stream == stream) found = s.get();
     }
     if (!found) return;
-    if (!(capturing() && is_capturing(stream))) {
+    if (!holds("last-mark")) raise(found->completed, found->last_op.load());
+    else if (!(capturing() && is_capturing(stream))) {
         poll(*found);
         record_mark(*found);
     }
@@ -244,7 +247,7 @@ void StreamTable::context_destroyed(CUcontext context) {
 }
 
 bool StreamTable::is_capturing(CUstream stream) const {
-    if (!capturing() || stream == CU_STREAM_LEGACY) return false;
+    if (!capturing() || stream == CU_STREAM_LEGACY || !holds("capture")) return false;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (driver_.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS) return true;
     return status != CU_STREAM_CAPTURE_STATUS_NONE;

@@ -8,6 +8,7 @@
 
 #include "interpose/driver.hpp"
 #include "shim/preload/host_ranges.hpp"
+#include "shim/pager/rules.hpp"
 
 namespace udnnmem::preload {
 namespace {
@@ -18,6 +19,7 @@ using interpose::Span;
 using interpose::Work;
 using interpose::WorkKind;
 using pager::Buffer;
+using pager::holds;
 
 constexpr std::size_t kScannedCopy = 1 << 20;  // larger copies are data; the hash at their first eviction looks at them
 constexpr std::size_t kTensorMapBytes = 128;
@@ -33,7 +35,7 @@ std::size_t hash_bytes(const void* data) {
 
 inline void name_word(pager::Pager& pager, std::uint64_t word, pager::Op& op, Touches* touches, Access access = Access::read_write, std::uint64_t bytes = 0) {
     if (!pager.in_arena(word)) [[likely]] {
-        if (host_ranges.may_contain(word) && host_ranges.contains(word)) [[unlikely]]
+        if (host_ranges.may_contain(word) && host_ranges.contains(word) && holds("host-memory")) [[unlikely]]
             op.everything = true;
         return;
     }
@@ -146,7 +148,7 @@ void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches
         if (!b) continue;
         name_word(pager, span.address, op, touches, span.access, span.bytes);
         // A whole buffer written over need not be brought back first. Slabs hold more than one allocation.
-        if (span.access == Access::overwrite && !b->slab && span.address == b->base && span.bytes >= b->bytes &&
+        if (span.access == Access::overwrite && !b->slab && ((span.address == b->base && span.bytes >= b->bytes) || !holds("partial")) &&
             b->residency.load(std::memory_order_relaxed) != pager::Residency::device)
             op.overwrites.push_back(b);
     }
@@ -155,6 +157,7 @@ void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches
 }
 
 void note_pointers_copied(pager::Pager& pager, const Work& work) {
+    if (!holds("host-tables")) return;
     for_each_copy(work, [&](const Span& from, const Span& to) {
         Buffer* table = pager.find(to.address);
         if (!table) return;
@@ -175,6 +178,7 @@ void note_pointers_copied(pager::Pager& pager, const Work& work) {
 
 CUresult pin_pointers_escaping(pager::Pager& pager, const Work& work) {
     CUresult result = CUDA_SUCCESS;
+    if (!holds("variables")) return result;
     for_each_copy(work, [&](const Span& from, const Span& to) {
         if (pager.in_arena(to.address)) return;
         std::vector<Buffer*> escaping;

@@ -7,6 +7,7 @@
 
 #include "interpose/driver.hpp"
 #include "shim/log/log.hpp"
+#include "shim/pager/rules.hpp"
 #include "shim/preload/accesses.hpp"
 #include "shim/preload/host_ranges.hpp"
 #include "shim/preload/session.hpp"
@@ -16,6 +17,7 @@ namespace {
 
 using namespace interpose;
 using pager::DevicePager;
+using pager::holds;
 using pager::Op;
 using pager::Pager;
 
@@ -68,7 +70,7 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     pager::Buffer* b = p.find(at);
     if (!b) return CUDA_ERROR_INVALID_VALUE;
     CUresult waited = CUDA_SUCCESS;
-    if (!s->options().lazy_free && !p.streams().capturing()) {
+    if (!s->options().lazy_free && holds("free-waits") && !p.streams().capturing()) {
         CUcontext context = nullptr;
         const std::uint64_t up_to = p.streams().now();
         p.driver().cuCtxGetCurrent(&context);
@@ -174,7 +176,7 @@ CUresult graph_node(const Span* spans, std::size_t count, Submit submit) noexcep
     try {
         for (std::size_t i = 0; i < count; ++i)
             if (pager::Buffer* b = spans[i].bytes ? p.find(spans[i].address) : nullptr) op.name(b);
-        if (!op.count) return submit();
+        if (!op.count || !holds("graph-node")) return submit();
         if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return result;
     } catch (...) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -202,7 +204,7 @@ CUresult launch_in_pieces(Pager& p, CUgraphExec exec, const GraphExec& graph, CU
     }
     std::lock_guard lock(order->mutex);
     const pager::Driver& d = p.driver();
-    if (order->event) d.cuStreamWaitEvent(stream, order->event, 0);
+    if (order->event && holds("graph-order")) d.cuStreamWaitEvent(stream, order->event, 0);
     const auto& nodes = graph.nodes();
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         if (!nodes[i].enabled) continue;
@@ -232,7 +234,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         }
         if (Touches* all = seen.touches()) merge(*all);
         op.overwrites.clear();  // an earlier node may read what a later one overwrites
-        if (!op.count && !op.everything) return submit();
+        if ((!op.count && !op.everything) || !holds("graph")) return submit();
         if (!p.streams().is_capturing(stream) && graph.issuable() && !p.fits_together(op))
             return launch_in_pieces(p, exec, graph, stream);
         if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return result;
@@ -314,7 +316,7 @@ CUresult total_memory(std::size_t* bytes, CUdevice device, Submit real) noexcept
 
 CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at, Submit real) noexcept {
     Session* s = Session::get();
-    if (!s || !s->pager().in_arena(at)) return real();
+    if (!s || !s->pager().in_arena(at) || !holds("questions")) return real();
     pager::Buffer* b = s->pager().find(at);
     CUdeviceptr found = 0;
     std::size_t size = 0;
@@ -385,7 +387,7 @@ CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, voi
 CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value, bool set, Submit real) noexcept {
     const CUresult result = real();
     Session* s = Session::get();
-    if (result != CUDA_SUCCESS || !s || !value) return result;
+    if (result != CUDA_SUCCESS || !s || !value || !holds("pools")) return result;
     const bool high = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
     const bool current = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
     if (!high && !current) return result;

@@ -139,29 +139,42 @@ void in_pieces(unsigned seed) {
   for (CUdeviceptr at : big) tell("big", read(at, kBig));
 }
 
-// One graph on two streams, its first node slow, too large for the device at once.
+// One graph on two streams, too large for the device at once: host functions that count in two steps tell whether the
+// second launch began before the first had ended.
 void pieces_in_order(unsigned seed) {
   World w(seed);
-  constexpr unsigned kBig = kBudget / 4 / 5 * 2;
-  const CUdeviceptr x = w.allocate(kBig * 4ul), y = w.allocate(kBig * 4ul), z = w.allocate(kBig * 4ul);
-  for (CUdeviceptr at : {x, y, z}) CHECK(cuMemsetD32(at, 1, kBig));
+  constexpr unsigned kBig = kBudget / 4 * 3 / 10;  // words: three of four fit
+  std::vector<CUdeviceptr> all;
+  for (unsigned i = 0; i < 4; i++) {
+    all.push_back(w.allocate(kBig * 4ul));
+    CHECK(cuMemsetD32(all.back(), i, kBig));
+  }
   CHECK(cuCtxSynchronize());
-  const CUfunction carry = w.kernel("move_entries"), late = w.kernel("late_fill");
+  struct Counter {
+    unsigned seen = 0, count = 0;
+  } counter;
   Graph g;
   g.capture(w.stream(), [&](CUstream c) {
-    // x: slowly 3 more than y, then y from x. Two at once would both start from the same y.
-    launch(c, carry, 1, y, x, 1000u, std::uint64_t{6'000'000});
-    launch_wide(c, w.add, x, z, y, 2000u);
-    launch_wide(c, w.add, z, z, z, 100u);
+    for (CUdeviceptr at : all) launch_wide(c, w.add, at, at, at, 100u);
+    for (int i = 0; i < 40; i++) launch_wide(c, w.add, all[3], all[3], all[3], 100u);
+    for (int i = 0; i < 3; i++) {
+      CHECK(cuLaunchHostFunc(c, [](void* p) {
+        auto* k = static_cast<Counter*>(p);
+        k->seen = k->seen * 2 + k->count;  // differs if another launch's steps come between
+        std::this_thread::sleep_for(std::chrono::milliseconds(4));
+      }, &counter));
+      CHECK(cuLaunchHostFunc(c, [](void* p) { static_cast<Counter*>(p)->count++; }, &counter));
+    }
   });
-  (void)late;
   const CUstream a = w.stream(), b = w.stream();
   for (int round = 0; round < 3; round++) {
     CHECK(cuGraphLaunch(g.exec, a));
     CHECK(cuGraphLaunch(g.exec, b));
   }
   CHECK(cuCtxSynchronize());
-  for (CUdeviceptr at : {x, y, z}) tell("ordered", read(at, kBig));
+  tell("seen", counter.seen);
+  tell("count", counter.count);
+  for (CUdeviceptr at : all) tell("ordered", read(at, kBig));
 }
 
 // Nodes made and changed by hand, of buffers that nothing has touched: the driver looks at their addresses.

@@ -96,19 +96,37 @@ void stream_kinds(unsigned seed) {
   }
 }
 
-// A stream destroyed with work in it, again and again; another may get its handle.
-void stream_destroyed(unsigned seed) {
+// A kernel on x waits behind a gate, on a stream that may be gone by then; everything else is pushed out and x read
+// while the kernel runs.
+template <bool destroy>
+void late_start(unsigned seed) {
   World w(seed);
-  const CUstream press = w.stream();
-  for (unsigned round = 0; round < 6; round++) {
-    const CUdeviceptr x = w.stepped();
+  const CUdeviceptr x = w.stepped(), lost = w.allocate(4);
+  CHECK(cuMemsetD32(lost, 0, 1));
+  unsigned* gate;
+  CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&gate), 4, CU_MEMHOSTALLOC_DEVICEMAP));
+  CUdeviceptr at;
+  CHECK(cuMemHostGetDevicePointer(&at, gate, 0));
+  *gate = 0;
+  void* landing;
+  CHECK(cuMemHostAlloc(&landing, kWords * 4ul, 0));
+  CHECK(cuCtxSynchronize());
+  const CUfunction toil = w.kernel("toil");
+  const CUstream others = w.stream();
+  for (unsigned round = 1; round < 4; round++) {
     const CUstream s = w.stream();
-    launch(s, w.kernel("late_fill"), 1, x, kWords, round, w.toil_ns());
-    CHECK(cuStreamDestroy(s));
-    w.press(press);
+    CHECK(cuStreamWaitValue32(s, at, round, CU_STREAM_WAIT_VALUE_GEQ));
+    launch(s, toil, 1, x, w.toil_words(), kStride, std::uint64_t{20'000'000}, lost);
+    if (destroy) CHECK(cuStreamDestroy(s));
+    w.press(others);
+    w.press(others);
+    *static_cast<volatile unsigned*>(gate) = round;
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    CHECK(cuMemcpyDtoHAsync(landing, x + kWords * 2ul, kWords * 2ul, others));
     CHECK(cuCtxSynchronize());
+    tell("half", std::vector<unsigned>(static_cast<unsigned*>(landing), static_cast<unsigned*>(landing) + kWords / 2));
+    tell("lost", read(lost, 1)[0]);
     tell("x", read(x, kWords));
-    CHECK(cuMemFree(x));
   }
 }
 
@@ -269,7 +287,8 @@ const std::vector<Trap> stream_traps = {
     {"gate-opened-later", Needs::moves, gate_opened_later},
     {"gate-in-buffer", Needs::moves, gate_in_buffer},
     {"stream-kinds", Needs::moves, stream_kinds},
-    {"stream-destroyed", Needs::moves, stream_destroyed},
+    {"late-start", Needs::moves, late_start<false>},
+    {"stream-destroyed", Needs::moves, late_start<true>},
     {"many-streams", Needs::moves, many_streams},
     {"fresh-threads", Needs::moves, fresh_threads},
     {"two-contexts", Needs::moves, two_contexts},

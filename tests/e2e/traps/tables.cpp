@@ -57,6 +57,12 @@ void by_kernel(World& w, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
   launch(nullptr, w.kernel("put_address"), 1, table, 3u, x);
   CHECK(cuStreamSynchronize(nullptr));
 }
+// And has been out since.
+void by_kernel_before(World& w, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
+  by_kernel(w, table, entries, x);
+  const CUstream s = w.stream();
+  w.press(s), w.press(s);
+}
 // From another table, on the device, by a copy.
 void by_copy(World& w, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
   const CUdeviceptr first = w.allocate(entries * 8ul);
@@ -145,6 +151,7 @@ const std::vector<Trap> table_traps = {
     {"table-rows", Needs::moves, trap<kSmall, by_rows>},
     {"table-kernel", Needs::moves, trap<kSmall, by_kernel>},
     {"table-kernel-large", Needs::moves, trap<kLarge, by_kernel>},
+    {"table-kernel-moved", Needs::moves, trap<4 * kLarge, by_kernel_before>},
     {"table-copied", Needs::moves, trap<kSmall, by_copy>},
     {"table-carried", Needs::moves, trap<kSmall, by_carrier>},
     {"table-again", Needs::moves, trap<kSmall, again>},

@@ -25,13 +25,13 @@ def options(seed):
     return {"SOFTGPU_MEMORY": "64MiB", "SOFTGPU_DEVICES": 2, "SOFTGPU_SEED": seed}
 
 
-def one(name, moves, seed, **more):
+def one(name, moves, seed, limit=LIMIT, **more):
     """What is wrong with a trap under the library; empty if nothing is."""
     plain = Run([PROGRAM, name, seed], environment(**options(seed)), limit=LIMIT)
     if plain.status != 0 or "end" not in plain.output.split("\n"):
         return f"    alone: status {plain.status}\n{plain.output}{plain.tail()}"
     paged = Run([PROGRAM, name, seed], environment(preload=True, **(options(seed) | {
-        "UDNNMEM_BUDGET": BUDGET, "UDNNMEM_HOST_BUDGET": "32MiB", "UDNNMEM_VERIFY": 1} | more)), limit=LIMIT)
+        "UDNNMEM_BUDGET": BUDGET, "UDNNMEM_HOST_BUDGET": "32MiB", "UDNNMEM_VERIFY": 1} | more)), limit=limit)
     wrong = []
     if paged.status != plain.status:
         wrong.append(f"status {paged.status}, alone {plain.status}")
@@ -40,6 +40,7 @@ def one(name, moves, seed, **more):
         wrong += [f"alone '{a}', under the library '{b}'" for a, b in pairs if a != b][:4]
     if paged.report and plain.report and paged.report["faults"] != plain.report["faults"]:
         wrong.append(f"{paged.report['faults']} faults, alone {plain.report['faults']}")
+    wrong += [line for line in paged.error.split("\n") if line.startswith("udnnmem: error") or "repaired" in line]
     if moves and not wrong:
         out = sum(float(m) for m in OUT.findall(paged.error)) + sum(int(m) for m in CLEAN.findall(paged.error))
         if out == 0:

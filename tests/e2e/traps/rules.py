@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Each rule of the pager is taken out once, and a trap must notice: else the trap tests nothing.
+
+The library under test is the one that `make VARIANT=rules build/rules/libudnnmem.so` builds; UDNNMEM_BREAK names the
+rule that does not hold. With every rule in force its traps pass; with the rule out at least one of a few seeds fails,
+by wrong output, a fault, an error or a hang. `rules.py [RULE]...` tries some of them.
+"""
+import concurrent.futures, pathlib, sys
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3]))
+from tests.e2e.harness import BUILD, Suite
+from tests.e2e.traps.traps import one
+
+LIBRARY = BUILD / "rules" / "libudnnmem.so"
+SEEDS = 6
+HANGS = 10  # seconds after which a trap hangs
+RULES = {  # what does not hold: the trap that notices
+    "lease": "launch-storm",                 # nothing moves under a launch on its way to the driver
+    "completion": "late-start",              # ... nor under one that runs
+    "deadline": "gate-opened-later",         # a held-back launch goes ahead in the end
+    "failure": "overwrite-fails",            # what was to be overwritten is given up only when it was
+    "partial": "overwrite",                  # a part written does not overwrite the whole
+    "host-tables": "table-host-huge",        # addresses that the host writes are followed
+    "search": "table-kernel",                # ... and those that kernels write
+    "learn": "table-kernel-moved",           # ... and those in tables that were out
+    "host-memory": "table-in-pinned",        # pinned memory may hold any address
+    "variables": "table-in-constant",        # what a module's variable points to stays
+    "peers": "two-devices",                  # peers reach what moves
+    "graph-node": "graph-by-hand",           # a node's memory is mapped when the driver looks
+    "graph": "graph-frozen",                 # a graph's buffers are there when it is launched
+    "graph-order": "graph-pieces-in-order",  # two launches of one graph are ordered
+    "capture": "capture-while-moving",       # a captured op does not run
+    "free": "free-behind",                   # memory is used again only after what used it
+    "free-small": "free-behind-small",
+    "free-waits": "free-waits",              # cuMemFree waits for the device
+    "last-mark": "stream-destroyed",         # work of a destroyed stream is waited for
+    "context": "two-contexts",               # memory ends with its context
+    "questions": "questions",
+    "pools": "pool-figures",
+}
+
+
+def noticed(rule, trap):
+    """'' if the trap passes in the intact library and fails without the rule; else what happened."""
+    intact = one(trap, False, 1, LD_PRELOAD=LIBRARY)
+    if intact:
+        return f"    with every rule in force {trap} fails:\n{intact}"
+    for seed in range(1, SEEDS + 1):
+        if one(trap, False, seed, limit=HANGS, LD_PRELOAD=LIBRARY, UDNNMEM_BREAK=rule):
+            return ""
+    return f"    {trap} passes on {SEEDS} seeds"
+
+
+def main():
+    suite = Suite()
+    rules = {r: t for r, t in RULES.items() if r in sys.argv[1:] or not sys.argv[1:]}
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for (rule, trap), wrong in zip(rules.items(), pool.map(noticed, rules, rules.values())):
+            suite.check(not wrong, f"without the rule '{rule}'", wrong)
+    suite.finish()
+
+
+if __name__ == "__main__":
+    main()
