@@ -215,7 +215,9 @@ bool DevicePager::unreachable(Move& m) {
         }
     }
     m.through.clear();
-    return quiet(b) && search_tables(m);
+    if (!quiet(b) || !search_tables(m)) return false;
+    b->streams.store(0);  // from here on only streams that use it where it is now count
+    return true;
 }
 
 bool DevicePager::step(Move& m) {

@@ -32,12 +32,13 @@ class Run:
         with tempfile.NamedTemporaryFile("r", suffix=".json") as report:
             env = dict(env, SOFTGPU_REPORT=report.name)
             start = time.monotonic()
-            try:
-                done = subprocess.run([str(c) for c in command], env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit)
-                self.status, self.output, self.error = done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-            except subprocess.TimeoutExpired as e:
-                self.status, self.output = "timeout", (e.stdout or b"").decode(errors="replace")
-                self.error = (e.stderr or b"").decode(errors="replace") + f"\nstopped after {limit} s"
+            # coreutils' timeout ends the whole group, forked children too, and does so even when the suite itself was killed.
+            done = subprocess.run(["timeout", "--kill-after=1", str(limit)] + [str(c) for c in command], env=env, cwd=cwd,
+                                  stdin=subprocess.DEVNULL, capture_output=True)
+            self.status, self.output, self.error = done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+            if self.status in (124, 137):
+                self.status = "timeout"
+                self.error += f"\nstopped after {limit} s"
             self.seconds = time.monotonic() - start
             lines = report.read().splitlines()
         self.report = json.loads(lines[-1]) if lines else None

@@ -161,7 +161,7 @@ void pieces_in_order(unsigned seed) {
       CHECK(cuLaunchHostFunc(c, [](void* p) {
         auto* k = static_cast<Counter*>(p);
         k->seen = k->seen * 2 + k->count;  // differs if another launch's steps come between
-        std::this_thread::sleep_for(std::chrono::milliseconds(4));
+        std::this_thread::sleep_for(std::chrono::milliseconds(15));
       }, &counter));
       CHECK(cuLaunchHostFunc(c, [](void* p) { static_cast<Counter*>(p)->count++; }, &counter));
     }

@@ -1,6 +1,9 @@
 // traps --list | NAME [SEED]: one trap, alone in its process.
 #include "tests/e2e/traps/traps.hpp"
 
+#include <pthread.h>
+#include <unistd.h>
+
 #include <cstring>
 
 namespace traps {
@@ -72,6 +75,8 @@ void while_pushed(World& w, CUdeviceptr x, const std::function<void(CUstream, CU
 
 }  // namespace traps
 
+constexpr unsigned kSeconds = 60;  // a trap takes less than one
+
 int main(int argc, char** argv) {
   using namespace traps;
   std::vector<Trap> all;
@@ -82,6 +87,9 @@ int main(int argc, char** argv) {
   }
   for (const Trap& t : all) {
     if (argc < 2 || strcmp(argv[1], t.name)) continue;
+    // Nobody may be left behind hanging: not this process, nor any that it forks (which inherits no alarm).
+    alarm(kSeconds);
+    pthread_atfork(nullptr, nullptr, [] { alarm(kSeconds); });
     t.run(argc > 2 ? static_cast<unsigned>(strtoul(argv[2], nullptr, 10)) : 1);
     puts("end");
     return 0;
