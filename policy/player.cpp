@@ -206,14 +206,27 @@ private:
         top = std::max(top, now);
         std::sort(must.begin(), must.end());
 
-        const std::int64_t need = top - used_before;
-        if (!make_room(k, need, must) && give_up(k, chain)) return false;
+        if (!make_room(k, top - used_before, must) && give_up(k, chain)) return false;
+
+        // Inputs of the replays that would be there too early, all at once, come when they are needed.
+        std::int64_t at_once = used_before + fetched, top_at_once = top;
+        for (const auto& step : chain.steps) {
+            at_once += step.fresh;
+            top_at_once = std::max(top_at_once, at_once + step.workspace);
+            at_once -= step.released;
+        }
+        const bool too_much = used_ + top_at_once - used_before > memory_;
         const std::size_t first_action = actions_.size();
-        for (const std::int32_t b : fetch) actions_.push_back({Do::prefetch, before(k), BufferId(b)});
-        for (const std::int32_t b : fetch) enter(static_cast<std::size_t>(b), state_[static_cast<std::size_t>(b)].since);
-        const bool ahead = fetch_ahead(k, need - fetched);
+        for (const std::int32_t b : fetch) {
+            actions_.push_back({Do::prefetch, before(k), BufferId(b)});
+            enter(static_cast<std::size_t>(b), state_[static_cast<std::size_t>(b)].since);
+        }
+        const bool ahead = fetch_ahead(k, (too_much ? top : top_at_once) - used_before - fetched);
         // Without a fetch ahead to get in front of, an op's own are left to demand.
-        if (!ahead && k && chain.steps.empty()) actions_.erase(actions_.begin() + static_cast<std::ptrdiff_t>(first_action), actions_.end());
+        if (too_much || (!ahead && k && chain.steps.empty())) {
+            const auto first = actions_.begin() + static_cast<std::ptrdiff_t>(first_action);
+            actions_.erase(first, first + static_cast<std::ptrdiff_t>(fetch.size()));
+        }
         if (!chain.targets.empty()) {
             Action replay{Do::replay, OpIndex(k)};
             for (const auto& step : chain.steps) replay.ops.push_back(OpIndex(step.op));
