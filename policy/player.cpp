@@ -1,7 +1,7 @@
 #include "policy/player.hpp"
 
 #include <algorithm>
-#include <functional>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -21,7 +21,15 @@ class Attempt {
 public:
     Attempt(const Trace& trace, const Liveness& live, const Machine& machine, const Recovery& recovery, std::vector<Gap>& gaps, const PlayOptions& options, std::vector<Gap>& done)
         : trace_(trace), live_(live), recovery_(recovery), gaps_(gaps), done_(done), options_(options), ops_(static_cast<std::int32_t>(trace.ops.size())), memory_(machine.memory.value),
-          host_(machine.host.value), state_(trace.buffers.size()), born_(trace.ops.size()), dies_(trace.ops.size()), asked_(trace.ops.size()), pinned_(2 * trace.ops.size() + 1, 0) {
+          host_(machine.host.value), state_(trace.buffers.size()), born_(trace.ops.size()), dies_(trace.ops.size()), asked_(trace.ops.size()), booked_(2 * trace.ops.size()),
+          class_(trace.buffers.size(), 0), starts_(trace.ops.size() + 1, 0) {
+        for (std::size_t j = 0; j < booked_.size(); ++j) booked_[j] = live_.working_set(j % trace.ops.size()).value;
+        for (std::size_t k = 0; k < trace.ops.size(); ++k) starts_[k + 1] = starts_[k] + trace.ops[k].duration.value;
+        if (options_.order == PlayOptions::Order::stale_bytes) {
+            std::map<std::int64_t, std::size_t> classes;
+            for (std::size_t b = 0; b < class_.size(); ++b) class_[b] = classes.try_emplace(size(b), classes.size()).first->second;
+            queues_.resize(classes.size());
+        }
         for (std::size_t b = 0; b < trace.buffers.size(); ++b) {
             if (trace.buffers[b].persistent) {
                 enter(b, -1);
@@ -72,6 +80,8 @@ private:
         std::int64_t fetched_for = -1;  // fetched ahead for this op (counted over iterations): stays until then
         std::size_t use = 0;       // of the gap that it is in
         std::int64_t key = 0;
+        std::int64_t lacked = -1;  // room for its fetch lacked at this op (counted over iterations)
+        bool queued = false;
     };
     struct Asked {
         std::size_t buffer, use;
@@ -103,6 +113,7 @@ private:
     std::int64_t key_of(std::size_t b) const {
         if (options_.order == PlayOptions::Order::recency) return clock_;
         const State& s = state_[b];
+        if (options_.order == PlayOptions::Order::stale_bytes) return s.since < 0 ? 0 : s.origin / ops_ * starts_.back() + starts_[static_cast<std::size_t>(s.since) + 1];
         const auto uses = live_.uses_of(b);
         if (uses.empty()) return -(std::int64_t{1} << 60);
         if (s.since < uses.front().op) return -(s.origin + uses.front().op);  // not used yet
@@ -112,9 +123,15 @@ private:
 
     void place_in_queue(std::size_t b) {
         State& s = state_[b];
-        if (s.where == Where::device) queue_.erase({s.key, b});
+        unqueue(b);
         s.key = key_of(b);
-        queue_.insert({s.key, b});
+        s.queued = size(b) > 0 && s.fetched_for < 0;
+        if (s.queued) queues_[class_[b]].insert({s.key, b});
+    }
+
+    void unqueue(std::size_t b) {
+        if (state_[b].queued) queues_[class_[b]].erase({state_[b].key, b});
+        state_[b].queued = false;
     }
 
     void enter(std::size_t b, std::int32_t op) {
@@ -129,7 +146,7 @@ private:
         State& s = state_[b];
         if (s.where == Where::device) {
             used_ -= size(b);
-            queue_.erase({s.key, b});
+            unqueue(b);
         }
         s.where = to;
     }
@@ -163,12 +180,22 @@ private:
         return true;
     }
 
-    // Bytes kept at op k by buffers fetched ahead for later ops.
-    std::int64_t& pinned(std::int64_t op) { return pinned_[static_cast<std::size_t>(op % static_cast<std::int64_t>(pinned_.size()))]; }
+    // Adds to the bytes booked at ops [from, to), less than an iteration of them.
+    void book(std::int64_t from, std::int64_t to, std::int64_t bytes) {
+        for (auto at = ring(from); from < to; ++from, at = at + 1 == booked_.size() ? 0 : at + 1) booked_[at] += bytes;
+    }
+    std::size_t ring(std::int64_t op) const { return static_cast<std::size_t>(op % static_cast<std::int64_t>(booked_.size())); }
+
+    // The first op of [from, to) at which there is no room for `bytes` more; -1: none.
+    std::int64_t lacks(std::int64_t from, std::int64_t to, std::int64_t bytes) const {
+        for (auto at = ring(from); from < to; ++from, at = at + 1 == booked_.size() ? 0 : at + 1)
+            if (booked_[at] + bytes > memory_) return from;
+        return -1;
+    }
 
     void unpin(std::size_t b, std::int32_t k) {
         State& s = state_[b];
-        for (std::int64_t j = origin_ + k; j < s.fetched_for; ++j) pinned(j) -= size(b);  // used earlier than planned
+        book(origin_ + k, s.fetched_for, -size(b));  // used earlier than planned
         s.fetched_for = -1;
     }
 
@@ -252,8 +279,8 @@ private:
         }
         if (targets.empty()) return true;
         std::sort(groups.begin(), groups.end());
-        for (const std::size_t b : dropped_)
-            if (state_[b].where == Where::dropped && std::binary_search(groups.begin(), groups.end(), gaps_[live_.use_offset(b) + state_[b].use].group))
+        for (std::size_t i = 0; !groups.empty() && i < dropped_.size(); ++i)
+            if (const std::size_t b = dropped_[i]; state_[b].where == Where::dropped && std::binary_search(groups.begin(), groups.end(), gaps_[live_.use_offset(b) + state_[b].use].group))
                 targets.push_back(static_cast<std::int32_t>(b));
         if (recovery_.chain(targets, k, [&](std::int32_t b) { return at_hand(b); }, chain)) {
             dropped_.erase(std::remove_if(dropped_.begin(), dropped_.end(), [&](std::size_t b) { return std::binary_search(chain.targets.begin(), chain.targets.end(), static_cast<std::int32_t>(b)); }),
@@ -275,7 +302,7 @@ private:
     }
 
     bool make_room(std::int32_t k, std::int64_t need, const std::vector<std::int32_t>& must) {
-        const auto may_leave = [&](std::size_t b) { return size(b) > 0 && state_[b].fetched_for < 0 && !std::binary_search(must.begin(), must.end(), static_cast<std::int32_t>(b)); };
+        const auto may_leave = [&](std::size_t b) { return !std::binary_search(must.begin(), must.end(), static_cast<std::int32_t>(b)); };
         const auto release = [&](std::size_t b) {
             State& s = state_[b];
             const bool used_before = !live_.uses_of(b).empty() && s.since >= live_.uses_of(b).front().op;
@@ -285,23 +312,30 @@ private:
             }
             return evict(b, k);
         };
-        if (options_.order == PlayOptions::Order::score) {
-            std::vector<std::pair<double, std::size_t>> order;
-            if (used_ + need <= memory_) return true;
-            for (const auto& entry : queue_)
-                if (may_leave(entry.second)) order.push_back({-options_.score(static_cast<std::int32_t>(entry.second), state_[entry.second].since, k), entry.second});
-            std::make_heap(order.begin(), order.end(), std::greater<>());
-            while (!order.empty() && used_ + need > memory_) {
-                std::pop_heap(order.begin(), order.end(), std::greater<>());
-                release(order.back().second);
-                order.pop_back();
-            }
-        } else {
-            for (auto next = queue_.begin(); used_ + need > memory_ && next != queue_.end();) {
-                const std::size_t b = next->second;
-                ++next;
-                if (may_leave(b)) release(b);
-            }
+        if (used_ + need <= memory_) return true;
+        // Within a class the first of its queue leaves first. Of several classes the one with most bytes x time since the use.
+        struct Head {
+            double score;
+            std::size_t buffer;
+            std::set<std::pair<std::int64_t, std::size_t>>::iterator at;
+            bool operator<(const Head& other) const { return score != other.score ? score < other.score : buffer > other.buffer; }
+        };
+        const std::int64_t now = origin_ / ops_ * starts_.back() + starts_[static_cast<std::size_t>(k)];
+        std::vector<Head> heads;
+        const auto look_at = [&](auto at, std::size_t of) {
+            while (at != queues_[of].end() && !may_leave(at->second)) ++at;
+            if (at == queues_[of].end()) return;
+            const std::size_t b = at->second;
+            heads.push_back({static_cast<double>(size(b)) * static_cast<double>(now - at->first + 1), b, at});
+            std::push_heap(heads.begin(), heads.end());
+        };
+        for (std::size_t of = 0; of < queues_.size(); ++of) look_at(queues_[of].begin(), of);
+        while (used_ + need > memory_ && !heads.empty()) {
+            std::pop_heap(heads.begin(), heads.end());
+            const Head head = heads.back();
+            heads.pop_back();
+            look_at(std::next(head.at), class_[head.buffer]);
+            release(head.buffer);
         }
         return used_ + need <= memory_;
     }
@@ -350,16 +384,18 @@ private:
             const std::int64_t bytes = size(asked.buffer);
             const std::int64_t target = s.origin + next_op(asked.buffer, asked.use);
             if (target < origin_ + k) continue;
-            bool fits = used_ + need + bytes <= memory_;
-            for (std::int64_t j = origin_ + k; fits && j < target; ++j)
-                fits = pinned(j) + live_.working_set(static_cast<std::size_t>(j % ops_)).value + bytes <= memory_;
+            bool fits = used_ + need + bytes <= memory_ && (s.lacked < origin_ + k || s.lacked >= target || lacks(s.lacked, s.lacked + 1, bytes) < 0);
+            if (fits) {
+                s.lacked = lacks(origin_ + k, target, bytes);
+                fits = s.lacked < 0;
+            }
             if (!fits) {
                 waiting_[kept++] = asked;
                 continue;
             }
-            for (std::int64_t j = origin_ + k; j < target; ++j) pinned(j) += bytes;
-            enter(asked.buffer, s.since);
+            book(origin_ + k, target, bytes);
             s.fetched_for = target;
+            enter(asked.buffer, s.since);
             actions_.push_back({Do::prefetch, before(k), id(asked.buffer)});
             any = true;
         }
@@ -369,7 +405,7 @@ private:
 
     void execute(std::int32_t k) {
         ++clock_;
-        pinned(origin_ + k) = 0;
+        booked_[ring(origin_ + k)] = live_.working_set(static_cast<std::size_t>(k)).value;
         const auto op = static_cast<std::size_t>(k);
         for (const std::size_t b : born_[op]) {
             state_[b].use = 0;
@@ -459,8 +495,11 @@ private:
     std::vector<std::vector<Asked>> asked_;  // by the op after which a fetch is asked for
     std::vector<Asked> waiting_;             // asked for, not queued for want of room
     std::vector<std::size_t> dropped_;
-    std::vector<std::int64_t> pinned_;       // a ring over two iterations
-    std::set<std::pair<std::int64_t, std::size_t>> queue_;  // on the device, first out first
+    std::vector<std::int64_t> booked_;       // a ring over two iterations: the op's working set and what is fetched ahead for later ones
+    // On the device and not fetched ahead, first out first: one queue, or one for each size.
+    std::vector<std::set<std::pair<std::int64_t, std::size_t>>> queues_{1};
+    std::vector<std::size_t> class_;         // of each buffer: its queue
+    std::vector<std::int64_t> starts_;       // of the ops, with everything resident, ns
     std::vector<Action> actions_;
     std::int64_t used_ = 0, host_used_ = 0, clock_ = 0, origin_ = 0;
 };

@@ -34,9 +34,9 @@ struct Gap {
 };
 
 struct PlayOptions {
-    // Who leaves when an op lacks room: the least recently used, the one used again last, or the highest score.
-    enum class Order : std::uint8_t { recency, next_use, score } order = Order::next_use;
-    std::function<double(std::int32_t buffer, std::int32_t since_op, std::int32_t op)> score;
+    // Who leaves when an op lacks room: the least recently used, the one used again last, or the one with most
+    // bytes x time since its use.
+    enum class Order : std::uint8_t { recency, next_use, stale_bytes } order = Order::next_use;
     // Whether such a one is dropped (if it can be remade) or evicted; empty: evicted. `remake`: the time of the
     // replay if it were needed now.
     std::function<bool(std::int32_t buffer, std::size_t use, Nanoseconds remake)> drop_on_demand;

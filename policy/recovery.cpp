@@ -7,7 +7,7 @@ namespace udnnmem::policy {
 
 using profiler::Trace;
 
-Recovery::Recovery(const Trace& trace, const Liveness& live) : trace_(trace), live_(live), until_(live.use_count(), -1) {
+Recovery::Recovery(const Trace& trace, const Liveness& live) : trace_(trace), live_(live), until_(live.use_count(), -1), writer_(live.use_count(), -1) {
     const auto ops = static_cast<std::int32_t>(trace.ops.size());
     std::vector<std::int32_t> made(trace.buffers.size(), ops);  // until when the version at hand can be remade
     std::vector<char> written(trace.buffers.size(), 0);
@@ -16,6 +16,7 @@ Recovery::Recovery(const Trace& trace, const Liveness& live) : trace_(trace), li
     std::vector<std::int32_t> unchanged(live.use_count());
     for (std::size_t b = 0; b < trace.buffers.size(); ++b) {
         const auto uses = live.uses_of(b);
+        for (std::size_t i = 0; i < uses.size(); ++i) writer_[live_.use_offset(b) + i] = uses[i].writes ? uses[i].op : i ? writer_[live_.use_offset(b) + i - 1] : -1;
         std::int32_t lasts = trace.buffers[b].persistent ? ops : live.last(b);
         for (std::size_t i = uses.size(); i-- > 0;) {
             if (uses[i].writes) lasts = uses[i].op;
@@ -47,10 +48,8 @@ Recovery::Recovery(const Trace& trace, const Liveness& live) : trace_(trace), li
 }
 
 std::int32_t Recovery::last_writer(std::size_t buffer, std::int32_t before) const {
-    const auto uses = live_.uses_of(buffer);
-    for (std::size_t i = live_.use_at_or_after(buffer, before); i-- > 0;)
-        if (uses[i].writes) return uses[i].op;
-    return -1;
+    const std::size_t next = live_.use_at_or_after(buffer, before);
+    return next ? writer_[live_.use_offset(buffer) + next - 1] : -1;
 }
 
 bool Recovery::alive_as(std::size_t buffer, std::int32_t version, std::int32_t k) const {

@@ -58,7 +58,8 @@ private:
 
     const profiler::Trace& trace_;
     const Liveness& live_;
-    std::vector<std::int32_t> until_;  // by use number
+    std::vector<std::int32_t> until_;   // by use number
+    std::vector<std::int32_t> writer_;  // by use number: the last op up to there that writes the buffer; -1: none
 };
 
 }  // namespace udnnmem::policy

@@ -30,15 +30,7 @@ Plan plan_delta(const Trace& trace, const Machine& machine, const PlannerOptions
     const Liveness live(trace);
     const Player player(trace, live, machine);
 
-    std::vector<double> starts{0};
-    for (const auto& op : trace.ops) starts.push_back(starts.back() + static_cast<double>(op.duration.value));
-    const double period = starts.back();
-    PlayOptions play{PlayOptions::Order::score};
-    play.score = [&](std::int32_t b, std::int32_t since, std::int32_t op) {
-        const double now = starts[static_cast<std::size_t>(op)], then = since < 0 ? 0 : starts[static_cast<std::size_t>(since) + 1];
-        const double staleness = now >= then ? now - then : now - then + period;
-        return static_cast<double>(trace.buffers[static_cast<std::size_t>(b)].bytes.value) * (staleness + 1);
-    };
+    PlayOptions play{PlayOptions::Order::stale_bytes};
     const auto director = [&](std::int32_t b, std::size_t, Nanoseconds remake) {
         const double bytes = static_cast<double>(trace.buffers[static_cast<std::size_t>(b)].bytes.value);
         return (bytes / machine.link_in + bytes / machine.link_out) * 1e9 > static_cast<double>(remake.value);
