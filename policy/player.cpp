@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "policy/booking.hpp"
+
 namespace udnnmem::policy {
 namespace {
 
@@ -21,10 +23,14 @@ class Attempt {
 public:
     Attempt(const Trace& trace, const Liveness& live, const Machine& machine, const Recovery& recovery, std::vector<Gap>& gaps, const PlayOptions& options, std::vector<Gap>& done)
         : trace_(trace), live_(live), recovery_(recovery), gaps_(gaps), done_(done), options_(options), ops_(static_cast<std::int32_t>(trace.ops.size())), memory_(machine.memory.value),
-          host_(machine.host.value), state_(trace.buffers.size()), born_(trace.ops.size()), dies_(trace.ops.size()), asked_(trace.ops.size()), booked_(2 * trace.ops.size()),
+          host_(machine.host.value), state_(trace.buffers.size()), born_(trace.ops.size()), dies_(trace.ops.size()), asked_(trace.ops.size()), booked_(trace.ops.size()),
           class_(trace.buffers.size(), 0), starts_(trace.ops.size() + 1, 0) {
-        for (std::size_t j = 0; j < booked_.size(); ++j) booked_[j] = live_.working_set(j % trace.ops.size()).value;
-        for (std::size_t k = 0; k < trace.ops.size(); ++k) starts_[k + 1] = starts_[k] + trace.ops[k].duration.value;
+        for (std::int32_t k = 0; k < ops_; ++k) {
+            const auto op = static_cast<std::size_t>(k);
+            booked_.set(k, live_.working_set(op).value);
+            booked_.set(k + ops_, live_.working_set(op).value);
+            starts_[op + 1] = starts_[op] + trace.ops[op].duration.value;
+        }
         if (options_.order == PlayOptions::Order::stale_bytes) {
             std::map<std::int64_t, std::size_t> classes;
             for (std::size_t b = 0; b < class_.size(); ++b) class_[b] = classes.try_emplace(size(b), classes.size()).first->second;
@@ -180,22 +186,9 @@ private:
         return true;
     }
 
-    // Adds to the bytes booked at ops [from, to), less than an iteration of them.
-    void book(std::int64_t from, std::int64_t to, std::int64_t bytes) {
-        for (auto at = ring(from); from < to; ++from, at = at + 1 == booked_.size() ? 0 : at + 1) booked_[at] += bytes;
-    }
-    std::size_t ring(std::int64_t op) const { return static_cast<std::size_t>(op % static_cast<std::int64_t>(booked_.size())); }
-
-    // The first op of [from, to) at which there is no room for `bytes` more; -1: none.
-    std::int64_t lacks(std::int64_t from, std::int64_t to, std::int64_t bytes) const {
-        for (auto at = ring(from); from < to; ++from, at = at + 1 == booked_.size() ? 0 : at + 1)
-            if (booked_[at] + bytes > memory_) return from;
-        return -1;
-    }
-
     void unpin(std::size_t b, std::int32_t k) {
         State& s = state_[b];
-        book(origin_ + k, s.fetched_for, -size(b));  // used earlier than planned
+        booked_.add(origin_ + k, s.fetched_for, -size(b));  // used earlier than planned
         s.fetched_for = -1;
     }
 
@@ -384,16 +377,16 @@ private:
             const std::int64_t bytes = size(asked.buffer);
             const std::int64_t target = s.origin + next_op(asked.buffer, asked.use);
             if (target < origin_ + k) continue;
-            bool fits = used_ + need + bytes <= memory_ && (s.lacked < origin_ + k || s.lacked >= target || lacks(s.lacked, s.lacked + 1, bytes) < 0);
+            bool fits = used_ + need + bytes <= memory_ && (s.lacked < origin_ + k || s.lacked >= target || booked_.above(s.lacked, s.lacked + 1, memory_ - bytes) < 0);
             if (fits) {
-                s.lacked = lacks(origin_ + k, target, bytes);
+                s.lacked = booked_.above(origin_ + k, target, memory_ - bytes);
                 fits = s.lacked < 0;
             }
             if (!fits) {
                 waiting_[kept++] = asked;
                 continue;
             }
-            book(origin_ + k, target, bytes);
+            booked_.add(origin_ + k, target, bytes);
             s.fetched_for = target;
             enter(asked.buffer, s.since);
             actions_.push_back({Do::prefetch, before(k), id(asked.buffer)});
@@ -405,7 +398,7 @@ private:
 
     void execute(std::int32_t k) {
         ++clock_;
-        booked_[ring(origin_ + k)] = live_.working_set(static_cast<std::size_t>(k)).value;
+        booked_.set(origin_ + k, live_.working_set(static_cast<std::size_t>(k)).value);
         const auto op = static_cast<std::size_t>(k);
         for (const std::size_t b : born_[op]) {
             state_[b].use = 0;
@@ -495,7 +488,7 @@ private:
     std::vector<std::vector<Asked>> asked_;  // by the op after which a fetch is asked for
     std::vector<Asked> waiting_;             // asked for, not queued for want of room
     std::vector<std::size_t> dropped_;
-    std::vector<std::int64_t> booked_;       // a ring over two iterations: the op's working set and what is fetched ahead for later ones
+    Booking booked_;                         // the op's working set and what is fetched ahead for later ones
     // On the device and not fetched ahead, first out first: one queue, or one for each size.
     std::vector<std::set<std::pair<std::int64_t, std::size_t>>> queues_{1};
     std::vector<std::size_t> class_;         // of each buffer: its queue

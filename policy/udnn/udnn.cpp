@@ -15,25 +15,37 @@ struct Judged {
     std::int64_t time = INT64_MAX;
 };
 
-// The others' plans, quickest first, as far as a quarter of the time reaches; each is kept only if it is better than
-// what there is.
-void try_others(const profiler::Trace& trace, const CompiledTrace& compiled, const Machine& machine, const PlannerOptions& options, Engine& engine,
-                const udnn::Stopwatch& watch, const std::function<void()>& tick, Judged& best) {
-    ReplayCompiler replays(compiled);
-    CompiledPlan flat;
-    std::string error;
-    for (const char* name : {"demand", "belady", "vdnn", "pofo", "checkpoint-n2", "checkpoint-n3", "chen", "delta", "g10", "capuchin"}) {
-        if (best.time < INT64_MAX && watch.used() > 0.25) return;
-        if (options.time_budget.value > 0) tick();
-        const Planner& planner = *find_planner(name);
-        if (planner.needs_recompute && !options.recompute) continue;
-        if (!compile_plan(compiled, planner.make_plan(trace, machine, options), replays, flat, error)) continue;
-        const Verdict verdict = engine.run(flat);
-        if (!verdict.valid() || verdict.time >= best.time) continue;
-        best.plan = flat;
-        best.time = verdict.time;
+// The others' plans, quickest first; each is kept only if it is better than what there is.
+class Others {
+public:
+    Others(const profiler::Trace& trace, const CompiledTrace& compiled, const Machine& machine, const PlannerOptions& options, Engine& engine)
+        : trace_(trace), compiled_(compiled), machine_(machine), options_(options), engine_(engine), replays_(compiled) {}
+
+    // As many as there is time for; goes on where it stopped.
+    void try_until(const std::function<bool()>& enough, Judged& best) {
+        for (; next_ < std::size(names) && !enough(); ++next_) {
+            const Planner& planner = *find_planner(names[next_]);
+            if (planner.needs_recompute && !options_.recompute) continue;
+            if (!compile_plan(compiled_, planner.make_plan(trace_, machine_, options_), replays_, flat_, error_)) continue;
+            const Verdict verdict = engine_.run(flat_);
+            if (!verdict.valid() || verdict.time >= best.time) continue;
+            best.plan = flat_;
+            best.time = verdict.time;
+        }
     }
-}
+
+private:
+    static constexpr const char* names[] = {"demand", "belady", "vdnn", "checkpoint-n2", "checkpoint-n3", "chen", "pofo", "delta", "g10", "capuchin"};
+    const profiler::Trace& trace_;
+    const CompiledTrace& compiled_;
+    const Machine& machine_;
+    const PlannerOptions& options_;
+    Engine& engine_;
+    ReplayCompiler replays_;
+    CompiledPlan flat_;
+    std::string error_;
+    std::size_t next_ = 0;
+};
 
 }  // namespace
 
@@ -52,10 +64,22 @@ Plan plan_udnn(const profiler::Trace& trace, const Machine& machine, const Plann
     const auto tick = [&] {
         if (options.progress) options.progress(std::min(1.0, watch.used()));
     };
-    if (search.best().time > compiled.ideal) try_others(trace, compiled, machine, options, engine, watch, tick, best);
-    if (options.time_budget.value > 0 && search.best().time > compiled.ideal) {
-        search.sweep(watch, 0.75, compiled.ideal, tick);
-        search.improve(watch, 1, compiled.ideal, tick);
+    // Half of the time is ours at least. A plan wanted at once is ours alone, if there is one.
+    Others others(trace, compiled, machine, options, engine);
+    const auto some_plan = [&] { return search.best().time < INT64_MAX || best.time < INT64_MAX; };
+    if (search.best().time > compiled.ideal) {
+        const bool at_once = options.time_budget.value <= 0;
+        const auto enough = [&](double part) {
+            if (!at_once) tick();
+            return some_plan() && watch.used() > part;
+        };
+        others.try_until([&] { return enough(0.5); }, best);
+        if (!at_once && best.time > compiled.ideal) {
+            const double used = std::min(1.0, watch.used());
+            search.sweep(watch, used + 0.75 * (1 - used), compiled.ideal, tick);
+            search.improve(watch, 1, compiled.ideal, tick);
+            if (search.best().time > compiled.ideal) others.try_until([] { return false; }, best);
+        }
     }
     if (search.best().time < INT64_MAX) {
         CompiledPlan plan = search.best_plan();
