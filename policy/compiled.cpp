@@ -35,7 +35,11 @@ CompiledTrace::CompiledTrace(const profiler::Trace& trace)
     uses.begin = count;
     uses.data.resize(access.data.size());
     for (std::int32_t k = 0; k < ops; ++k)
-        for (const auto& a : access[k]) uses.data[count[a.buffer]++] = {k, a.flags};
+        for (const auto& a : access[k]) {
+            const std::int32_t i = count[a.buffer]++;
+            const bool first_use = i == uses.begin[a.buffer];
+            uses.data[i] = {k, a.writes() ? k : first_use ? -1 : uses.data[i - 1].writer, a.flags};
+        }
 
     std::vector<std::vector<std::int32_t>> begins(ops), ends(ops);
     for (const auto& buffer : trace.buffers) {
@@ -78,12 +82,8 @@ CompiledTrace::CompiledTrace(const profiler::Trace& trace)
 
 std::int32_t CompiledTrace::writer_before(std::int32_t buffer, std::int32_t op) const {
     const auto row = uses[buffer];
-    auto it = std::lower_bound(row.begin(), row.end(), op, [](const Use& u, std::int32_t k) { return u.op < k; });
-    while (it != row.begin()) {
-        --it;
-        if (it->writes()) return it->op;
-    }
-    return -1;
+    const auto it = std::lower_bound(row.begin(), row.end(), op, [](const FlatUse& u, std::int32_t k) { return u.op < k; });
+    return it == row.begin() ? -1 : std::prev(it)->writer;
 }
 
 void CompiledPlan::clear() {
@@ -119,7 +119,7 @@ bool ReplayCompiler::add(CompiledPlan& plan, std::int32_t before_op, std::span<c
         if (!t.replayable[c]) return fail("op " + std::to_string(c) + " is not replayable");
         for (const auto& a : t.access[c]) last_step_[a.buffer] = static_cast<std::int32_t>(s);
     }
-    ReplayChain chain{before_op, static_cast<std::int32_t>(plan.steps.size()), 0, static_cast<std::int32_t>(plan.made.size()), 0, 0};
+    FlatChain chain{before_op, static_cast<std::int32_t>(plan.steps.size()), 0, static_cast<std::int32_t>(plan.made.size()), 0, 0};
     for (std::size_t s = 0; s < ops.size(); ++s) {
         const std::int32_t c = ops[s];
         ReplayStep step{c, static_cast<std::int32_t>(plan.need.size()), 0, static_cast<std::int32_t>(plan.made.size()), 0,

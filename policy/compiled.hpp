@@ -39,9 +39,10 @@ struct Access {
     bool writes() const { return flags & write; }
 };
 
-// One buffer's use by one op.
-struct Use {
+// One buffer's use by one op. (Named apart from the player's: one name, two layouts is what no linker warns of.)
+struct FlatUse {
     std::int32_t op;
+    std::int32_t writer;    // the last op up to this one that writes the buffer; -1: none
     std::uint8_t flags;
     bool reads() const { return flags & Access::read; }
     bool writes() const { return flags & Access::write; }
@@ -58,7 +59,7 @@ struct CompiledTrace {
     std::vector<std::int64_t> alloc_bytes;          // per op
     std::vector<std::int64_t> bytes;                // per buffer
     std::vector<std::uint8_t> persistent;           // per buffer
-    Csr<Use> uses;                                  // per buffer, ascending op
+    Csr<FlatUse> uses;                                  // per buffer, ascending op
     std::vector<std::int32_t> first, last;          // per buffer: ops between which a transient is live; -1: never
     std::vector<std::int64_t> live;                 // per op: bytes held with everything resident, workspace included
     std::int64_t ideal = 0;                         // ns
@@ -77,7 +78,7 @@ struct ReplayStep {
     std::int64_t take, give;              // bytes taken at its start, given back at its end; both count workspace
 };
 
-struct ReplayChain {
+struct FlatChain {
     std::int32_t before_op;
     std::int32_t step_begin, step_end;
     std::int32_t made_begin, made_end;    // all recreated buffers, in order of their steps
@@ -92,7 +93,7 @@ struct PlannedAction {
 struct CompiledPlan {
     std::vector<std::int32_t> start_evicted;
     Csr<PlannedAction> actions;           // row k + 1: after op k
-    std::vector<ReplayChain> chains;      // ascending before_op, then plan order
+    std::vector<FlatChain> chains;      // ascending before_op, then plan order
     std::vector<ReplayStep> steps;
     std::vector<std::int32_t> need, made;
     void clear();

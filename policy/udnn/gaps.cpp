@@ -113,7 +113,7 @@ Gaps::Gaps(const CompiledTrace& t, bool recompute, std::int64_t negligible) : tr
             for (std::int32_t i : scope.inputs) {
                 // The gap of i that holds op gap.to.
                 const auto row = t.uses[i];
-                const auto next = std::lower_bound(row.begin(), row.end(), gap.to, [](const Use& u, std::int32_t k) { return u.op < k; });
+                const auto next = std::lower_bound(row.begin(), row.end(), gap.to, [](const FlatUse& u, std::int32_t k) { return u.op < k; });
                 if (next != row.begin() && next != row.end()) inputs.push(begin[i] + static_cast<std::int32_t>(next - row.begin()) - 1);
             }
         }

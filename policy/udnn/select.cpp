@@ -97,7 +97,7 @@ double Selector::cost(std::int32_t g, std::uint8_t mode, const Prices& prices) c
 double Selector::replay_cost(std::int32_t gap, const Draft& draft) {
     ++now_;
     double time = 0;
-    int left = 200;
+    int left = 60;
     stack_.assign(1, gap);
     while (!stack_.empty() && left-- > 0) {
         const std::int32_t g = stack_.back();

@@ -10,6 +10,7 @@
 
 #include <rapidcheck.h>
 
+#include "policy/booking.hpp"
 #include "policy/bounds.hpp"
 #include "policy/liveness.hpp"
 #include "policy/planner.hpp"
@@ -81,6 +82,45 @@ TEST_CASE("every planner finds a plan wherever every op fits, within memory, bou
             if (outcome.recompute.value == 0) RC_ASSERT(outcome.time.value >= lower_bound(s.trace, s.machine).value - 1000);
         });
         CHECK(held);
+    }
+}
+
+TEST_CASE("on fast links, in the least memory, what replays read does not take the room that they run in", "[planners]") {
+    for (std::uint64_t seed = 1; seed <= (full() ? 100u : 25u); ++seed) {
+        const profiler::Trace trace = random_dag(60, seed);
+        const Liveness live(trace);
+        Machine machine;
+        machine.memory = std::max(live.largest_working_set(), Bytes(live.peak().value * 3 / 10));
+        machine.link_in = machine.link_out = 200e9;
+        for (const char* name : {"capuchin", "delta", "chen", "checkpoint-n2", "pofo"}) {
+            const Outcome outcome = simulate(trace, machine, find_planner(name)->make_plan(trace, machine, {}));
+            INFO(name << " " << seed << " " << outcome.error);
+            CHECK(outcome.valid);
+        }
+    }
+}
+
+TEST_CASE("bookings by blocks are those of a plain array", "[planners]") {
+    Random random(9);
+    for (const std::int64_t ops : {1, 5, 64, 100, 700}) {
+        Booking booking(static_cast<std::size_t>(ops));
+        std::vector<std::int64_t> plain(static_cast<std::size_t>(2 * ops), 0);
+        const auto at = [&](std::int64_t op) -> std::int64_t& { return plain[static_cast<std::size_t>(op % (2 * ops))]; };
+        for (int i = 0; i < 400; ++i) {
+            const std::int64_t from = between(random, 0, 5 * ops), to = from + between(random, 0, 2 * ops - 1), bytes = between(random, -20, 50);
+            if (i % 5 == 0) {
+                booking.set(from, bytes);
+                at(from) = bytes;
+            } else {
+                booking.add(from, to, bytes);
+                for (std::int64_t op = from; op < to; ++op) at(op) += bytes;
+            }
+            const std::int64_t limit = plain[random() % plain.size()] + between(random, -1, 20);
+            std::int64_t first = -1;
+            for (std::int64_t op = from; op < to && first < 0; ++op)
+                if (at(op) > limit) first = op;
+            REQUIRE(booking.above(from, to, limit) == first);
+        }
     }
 }
 
