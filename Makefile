@@ -7,8 +7,9 @@
 #
 # A module adds what `make` builds to DEFAULT, suites of `make test` to TEST_SUITES (what they
 # need to TEST_NEEDS), suites of `make check` alone to CHECK_SUITES, benchmarks to BENCHES.
-# VARIANT=asan (with UBSan) or tsan builds everything again under build/asan, build/tsan; VARIANT=rules a library whose
-# rules can be taken out one at a time (shim/pager/rules.hpp).
+# VARIANT=asan (with UBSan) or tsan builds everything again under build/asan, build/tsan; VARIANT=breakable a library whose
+# rules can be taken out one at a time (shim/pager/rules.hpp) and whose own driver calls can fail (interpose/own_calls.hpp).
+# All three walk the pager's invariants after every change (shim/pager/checked.hpp).
 
 VARIANT ?=
 BUILD := build
@@ -23,12 +24,14 @@ OPTIMISE ?= -O2
 SANITISE :=
 ifeq ($(VARIANT),asan)
   SANITISE := -fsanitize=address,undefined -fno-omit-frame-pointer
+  CPPFLAGS += -DUDNNMEM_CHECKED
 else ifeq ($(VARIANT),tsan)
   SANITISE := -fsanitize=thread
-else ifeq ($(VARIANT),rules)
-  CPPFLAGS += -DUDNNMEM_BREAK_RULES
+  CPPFLAGS += -DUDNNMEM_CHECKED
+else ifeq ($(VARIANT),breakable)
+  CPPFLAGS += -DUDNNMEM_BREAKABLE -DUDNNMEM_CHECKED
 else ifneq ($(VARIANT),)
-  $(error VARIANT=$(VARIANT): expected asan, tsan or rules)
+  $(error VARIANT=$(VARIANT): expected asan, tsan or breakable)
 endif
 B := $(BUILD)$(if $(VARIANT),/$(VARIANT))
 

@@ -4,6 +4,8 @@
 
 #include <cuda.h>
 
+#include "interpose/own_calls.hpp"
+
 namespace udnnmem::interpose {
 
 // Finds the real driver if it is loaded or can be loaded (libcuda.so.1), and fills in the table behind real(). True
@@ -20,7 +22,9 @@ void* real_symbol(const char* symbol) noexcept;
 // Typed: UDNNMEM_REAL(cuMemMap)(...). The signature is the header's for that symbol. The header's renaming macros
 // apply as they do to a call: UDNNMEM_REAL(cuMemAlloc) is cuMemAlloc_v2.
 #define UDNNMEM_SYMBOL_NAME(symbol) #symbol
-#define UDNNMEM_REAL(symbol) (reinterpret_cast<decltype(&::symbol)>(::udnnmem::interpose::real_symbol(UDNNMEM_SYMBOL_NAME(symbol))))
+#define UDNNMEM_REAL(symbol)                                  \
+    UDNNMEM_OWN_CALL(UDNNMEM_SYMBOL_NAME(symbol), (reinterpret_cast<decltype(&::symbol)>( \
+                                              ::udnnmem::interpose::real_symbol(UDNNMEM_SYMBOL_NAME(symbol)))))
 
 // The layout of a kernel's parameters, cached by handle. Handles both CUfunction and a CUkernel cast to it.
 struct KernelLayout;

@@ -37,7 +37,7 @@ class ForeignPools {
         if (!may_be_current_.load(std::memory_order_acquire)) return false;
         CUdevice device;
         CUmemoryPool pool = nullptr;
-        return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS && REAL(cuDeviceGetMemPool)(&pool, device) == CUDA_SUCCESS &&
+        return OWN(cuCtxGetDevice)(&device) == CUDA_SUCCESS && OWN(cuDeviceGetMemPool)(&pool, device) == CUDA_SUCCESS &&
                contains(pool);
     }
 

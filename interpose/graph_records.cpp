@@ -138,7 +138,7 @@ void read_attributes(CUgraphNode node, NodeParams& p) {
     const auto ask = [&](CUlaunchAttributeID id, auto wanted) {
         CUlaunchAttribute a{};
         a.id = id;
-        if (REAL(cuGraphKernelNodeGetAttribute)(node, id, &a.value) == CUDA_SUCCESS && wanted(a.value)) p.attributes.push_back(a);
+        if (OWN(cuGraphKernelNodeGetAttribute)(node, id, &a.value) == CUDA_SUCCESS && wanted(a.value)) p.attributes.push_back(a);
     };
     ask(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, [&](auto& v) { return p.launch.cooperative = v.cooperative != 0; });
     ask(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, [](auto& v) { return v.clusterDim.x > 0; });
@@ -158,9 +158,9 @@ NodeParamsPtr read_node(CUgraphNode node, CUgraphNodeType type) {
             std::shared_ptr<NodeParams> p;
             CUDA_KERNEL_NODE_PARAMS_v2 k{};
             CUDA_KERNEL_NODE_PARAMS_v1 old{};
-            if (driver_has(Symbol::cuGraphKernelNodeGetParams_v2) && REAL(cuGraphKernelNodeGetParams_v2)(node, &k) == CUDA_SUCCESS)
+            if (driver_has(Symbol::cuGraphKernelNodeGetParams_v2) && OWN(cuGraphKernelNodeGetParams_v2)(node, &k) == CUDA_SUCCESS)
                 p = std::const_pointer_cast<NodeParams>(kernel_node(k, nullptr));
-            else if (driver_has(Symbol::cuGraphKernelNodeGetParams) && REAL(cuGraphKernelNodeGetParams)(node, &old) == CUDA_SUCCESS)
+            else if (driver_has(Symbol::cuGraphKernelNodeGetParams) && OWN(cuGraphKernelNodeGetParams)(node, &old) == CUDA_SUCCESS)
                 p = std::const_pointer_cast<NodeParams>(kernel_node(old, nullptr));
             else
                 return unknown_node(type);
@@ -169,19 +169,19 @@ NodeParamsPtr read_node(CUgraphNode node, CUgraphNodeType type) {
         }
         case CU_GRAPH_NODE_TYPE_MEMCPY: {
             CUDA_MEMCPY3D c{};
-            return REAL(cuGraphMemcpyNodeGetParams)(node, &c) == CUDA_SUCCESS ? copy_node(c, nullptr) : unknown_node(type);
+            return OWN(cuGraphMemcpyNodeGetParams)(node, &c) == CUDA_SUCCESS ? copy_node(c, nullptr) : unknown_node(type);
         }
         case CU_GRAPH_NODE_TYPE_MEMSET: {
             CUDA_MEMSET_NODE_PARAMS_v1 f{};
-            return REAL(cuGraphMemsetNodeGetParams)(node, &f) == CUDA_SUCCESS ? fill_node(f, nullptr) : unknown_node(type);
+            return OWN(cuGraphMemsetNodeGetParams)(node, &f) == CUDA_SUCCESS ? fill_node(f, nullptr) : unknown_node(type);
         }
         case CU_GRAPH_NODE_TYPE_HOST: {
             CUDA_HOST_NODE_PARAMS_v1 h{};
-            return REAL(cuGraphHostNodeGetParams)(node, &h) == CUDA_SUCCESS ? host_node(h) : unknown_node(type);
+            return OWN(cuGraphHostNodeGetParams)(node, &h) == CUDA_SUCCESS ? host_node(h) : unknown_node(type);
         }
         case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
             CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 m{};
-            return REAL(cuGraphBatchMemOpNodeGetParams)(node, &m) == CUDA_SUCCESS ? memop_node(m) : unknown_node(type);
+            return OWN(cuGraphBatchMemOpNodeGetParams)(node, &m) == CUDA_SUCCESS ? memop_node(m) : unknown_node(type);
         }
         case CU_GRAPH_NODE_TYPE_EMPTY: return std::make_shared<NodeParams>();
         case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
@@ -208,16 +208,16 @@ struct Edge {
 
 bool read_nodes(CUgraph graph, std::vector<CUgraphNode>& nodes) {
     std::size_t count = 0;
-    if (REAL(cuGraphGetNodes)(graph, nullptr, &count) != CUDA_SUCCESS || count > max_nodes) return false;
+    if (OWN(cuGraphGetNodes)(graph, nullptr, &count) != CUDA_SUCCESS || count > max_nodes) return false;
     nodes.resize(count);
-    return count == 0 || (REAL(cuGraphGetNodes)(graph, nodes.data(), &count) == CUDA_SUCCESS && count == nodes.size());
+    return count == 0 || (OWN(cuGraphGetNodes)(graph, nodes.data(), &count) == CUDA_SUCCESS && count == nodes.size());
 }
 
 bool read_edges(CUgraph graph, std::vector<Edge>& edges) {
     std::size_t count = 0;
     const bool v2 = driver_has(Symbol::cuGraphGetEdges_v2);
     const auto ask = [&](CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data) {
-        return v2 ? REAL(cuGraphGetEdges_v2)(graph, from, to, data, &count) : REAL(cuGraphGetEdges)(graph, from, to, &count);
+        return v2 ? OWN(cuGraphGetEdges_v2)(graph, from, to, data, &count) : OWN(cuGraphGetEdges)(graph, from, to, &count);
     };
     if (ask(nullptr, nullptr, nullptr) != CUDA_SUCCESS || count > max_nodes) return false;
     std::vector<CUgraphNode> from(count), to(count);
@@ -288,13 +288,13 @@ class GraphRecord final : public GraphExec {
         if (!read_nodes(graph, now) || now.size() != was.size()) return lose();
         for (std::size_t i = 0; i < now.size(); ++i) {
             CUgraphNodeType type;
-            if (REAL(cuGraphNodeGetType)(now[i], &type) != CUDA_SUCCESS) return lose();
+            if (OWN(cuGraphNodeGetType)(now[i], &type) != CUDA_SUCCESS) return lose();
             if (type != CU_GRAPH_NODE_TYPE_GRAPH) {
                 set(was[i], read_node(now[i], type));
                 continue;
             }
             CUgraph inner = nullptr;
-            if (REAL(cuGraphChildGraphNodeGetGraph)(now[i], &inner) != CUDA_SUCCESS) return lose();
+            if (OWN(cuGraphChildGraphNodeGetGraph)(now[i], &inner) != CUDA_SUCCESS) return lose();
             set_child(was[i], inner);
         }
     }
@@ -349,7 +349,7 @@ class GraphRecord final : public GraphExec {
         for (std::size_t i = 0; i < ready.size(); ++i) {
             const CUgraphNode n = ready[i];
             CUgraphNodeType type;
-            if (REAL(cuGraphNodeGetType)(n, &type) != CUDA_SUCCESS) return false;
+            if (OWN(cuGraphNodeGetType)(n, &type) != CUDA_SUCCESS) return false;
             const bool child = type == CU_GRAPH_NODE_TYPE_GRAPH;
             const std::uint32_t at = add_params(read_node(n, child ? CU_GRAPH_NODE_TYPE_EMPTY : type));
             nodes_.push_back(make_node(at));
@@ -358,7 +358,7 @@ class GraphRecord final : public GraphExec {
             std::vector<std::uint32_t> done{at};
             if (child) {
                 CUgraph inner = nullptr;
-                if (REAL(cuGraphChildGraphNodeGetGraph)(n, &inner) != CUDA_SUCCESS || !read(inner, {at}, nesting + 1, n)) return false;
+                if (OWN(cuGraphChildGraphNodeGetGraph)(n, &inner) != CUDA_SUCCESS || !read(inner, {at}, nesting + 1, n)) return false;
                 for (std::uint32_t p = at + 1; p < nodes_.size(); ++p) done.push_back(p);
             }
             for (CUgraphNode next : successors[n]) {
@@ -405,30 +405,30 @@ CUresult GraphRecord::issue(std::size_t node, CUstream stream) const {
                              CU_LAUNCH_PARAM_END};
             void** given = l.buffer ? extra : nullptr;
             if (l.attribute_count == 0)
-                return REAL(cuLaunchKernel)(l.function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2],
+                return OWN(cuLaunchKernel)(l.function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2],
                                             l.shared_bytes, stream, nullptr, given);
             CUlaunchConfig c{l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2], l.shared_bytes, stream,
                              const_cast<CUlaunchAttribute*>(l.attributes), l.attribute_count};
-            return REAL(cuLaunchKernelEx)(&c, l.function, nullptr, given);
+            return OWN(cuLaunchKernelEx)(&c, l.function, nullptr, given);
         }
-        case CU_GRAPH_NODE_TYPE_MEMCPY: return REAL(cuMemcpy3DAsync_v2)(&p.copy, stream);
+        case CU_GRAPH_NODE_TYPE_MEMCPY: return OWN(cuMemcpy3DAsync_v2)(&p.copy, stream);
         case CU_GRAPH_NODE_TYPE_MEMSET: {
             const auto& f = p.fill;
             const auto byte = static_cast<unsigned char>(f.value);
             const auto half = static_cast<unsigned short>(f.value);
             if (f.height <= 1) {
-                if (f.elementSize == 1) return REAL(cuMemsetD8Async)(f.dst, byte, f.width, stream);
-                if (f.elementSize == 2) return REAL(cuMemsetD16Async)(f.dst, half, f.width, stream);
-                return REAL(cuMemsetD32Async)(f.dst, f.value, f.width, stream);
+                if (f.elementSize == 1) return OWN(cuMemsetD8Async)(f.dst, byte, f.width, stream);
+                if (f.elementSize == 2) return OWN(cuMemsetD16Async)(f.dst, half, f.width, stream);
+                return OWN(cuMemsetD32Async)(f.dst, f.value, f.width, stream);
             }
-            if (f.elementSize == 1) return REAL(cuMemsetD2D8Async)(f.dst, f.pitch, byte, f.width, f.height, stream);
-            if (f.elementSize == 2) return REAL(cuMemsetD2D16Async)(f.dst, f.pitch, half, f.width, f.height, stream);
-            return REAL(cuMemsetD2D32Async)(f.dst, f.pitch, f.value, f.width, f.height, stream);
+            if (f.elementSize == 1) return OWN(cuMemsetD2D8Async)(f.dst, f.pitch, byte, f.width, f.height, stream);
+            if (f.elementSize == 2) return OWN(cuMemsetD2D16Async)(f.dst, f.pitch, half, f.width, f.height, stream);
+            return OWN(cuMemsetD2D32Async)(f.dst, f.pitch, f.value, f.width, f.height, stream);
         }
-        case CU_GRAPH_NODE_TYPE_HOST: return REAL(cuLaunchHostFunc)(stream, p.function, p.data);
+        case CU_GRAPH_NODE_TYPE_HOST: return OWN(cuLaunchHostFunc)(stream, p.function, p.data);
         case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
             auto ops = p.ops;
-            return REAL(cuStreamBatchMemOp_v2)(stream, static_cast<unsigned>(ops.size()), ops.data(), p.flags);
+            return OWN(cuStreamBatchMemOp_v2)(stream, static_cast<unsigned>(ops.size()), ops.data(), p.flags);
         }
         case CU_GRAPH_NODE_TYPE_EMPTY: return CUDA_SUCCESS;
         default: return CUDA_ERROR_NOT_SUPPORTED;

@@ -90,7 +90,7 @@ HOOK(cuMemFreeAsync_ptsz, (CUdeviceptr address, CUstream stream)) {
 static void host_memory(Guard& up, const void* host, std::size_t bytes) noexcept {
     CUdeviceptr at = address_of(host);
     if (!up->host_memory || host == nullptr) return;
-    if (REAL(cuMemHostGetDevicePointer_v2)(&at, const_cast<void*>(host), 0) != CUDA_SUCCESS) at = address_of(host);
+    if (OWN(cuMemHostGetDevicePointer_v2)(&at, const_cast<void*>(host), 0) != CUDA_SUCCESS) at = address_of(host);
     up->host_memory(at, bytes);
 }
 OBSERVE(cuMemHostAlloc, (void** host, size_t bytes, unsigned flags), (host, bytes, flags), host_memory(up, *host, bytes))

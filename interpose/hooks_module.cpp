@@ -41,7 +41,7 @@ ALWAYS_OBSERVE(cuLibraryGetKernel, (CUkernel * k, CUlibrary library, const char*
 static void kernels_born(const CUkernel* kernels, unsigned count, CUlibrary library) noexcept {
     for (unsigned i = 0; i < count; ++i) {
         const char* name = nullptr;
-        if (kernels[i] != nullptr && driver_has(Symbol::cuKernelGetName)) REAL(cuKernelGetName)(&name, kernels[i]);
+        if (kernels[i] != nullptr && driver_has(Symbol::cuKernelGetName)) OWN(cuKernelGetName)(&name, kernels[i]);
         if (kernels[i] != nullptr) kernel_born(kernels[i], library, name);
     }
 }
@@ -49,7 +49,7 @@ static void kernels_born(const CUkernel* kernels, unsigned count, CUlibrary libr
 HOOK(cuLibraryEnumerateKernels, (CUkernel * kernels, unsigned count, CUlibrary library)) {
     const CUresult result = REAL(cuLibraryEnumerateKernels)(kernels, count, library);
     unsigned there = 0;
-    if (result == CUDA_SUCCESS && kernels && REAL(cuLibraryGetKernelCount)(&there, library) == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && kernels && OWN(cuLibraryGetKernelCount)(&there, library) == CUDA_SUCCESS)
         kernels_born(kernels, std::min(count, there), library);
     return result;
 }

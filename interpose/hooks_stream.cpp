@@ -24,7 +24,7 @@ OBSERVE(cuCtxSynchronize, (), (), up->synchronised(SyncScope::context, nullptr, 
 HOOK(cuCtxSynchronize_v2, (CUcontext context)) {
     Guard up;
     CUcontext current = nullptr;
-    if (up && context != nullptr) REAL(cuCtxGetCurrent)(&current);
+    if (up && context != nullptr) OWN(cuCtxGetCurrent)(&current);
     const CUresult result = REAL(cuCtxSynchronize_v2)(context);
     if (up && result == CUDA_SUCCESS && (context == nullptr || context == current))
         up->synchronised(SyncScope::context, nullptr, nullptr);
@@ -106,7 +106,7 @@ CONTEXT_ENDS(cuCtxDestroy_v2, (CUcontext context), (context), context)
 CONTEXT_ENDS(cuCtxDetach, (CUcontext context), (context), context)
 static CUcontext context_of(CUgreenCtx green) noexcept {
     CUcontext context = nullptr;
-    REAL(cuCtxFromGreenCtx)(&context, green);
+    OWN(cuCtxFromGreenCtx)(&context, green);
     return context;
 }
 CONTEXT_ENDS(cuGreenCtxDestroy, (CUgreenCtx green), (green), context_of(green))

@@ -63,6 +63,8 @@ template <class Function>
 }
 // The driver's function for an exported symbol; never null.
 #define REAL(symbol) (::udnnmem::interpose::real_function<decltype(&::symbol)>(::udnnmem::interpose::Symbol::symbol))
+// The same for what the program did not ask for.
+#define OWN(symbol) UDNNMEM_OWN_CALL(#symbol, REAL(symbol))
 // Whether the driver has it.
 bool driver_has(Symbol) noexcept;
 

@@ -56,21 +56,21 @@ bool ask_params(Query query, KernelLayout& layout) {
 bool ask_as_kernel(CUkernel k, KernelLayout& layout) {
     if (!driver_has(Symbol::cuKernelGetParamInfo)) return false;
     layout.params.clear();
-    return ask_params([k](std::size_t i, std::size_t* o, std::size_t* s) { return REAL(cuKernelGetParamInfo)(k, i, o, s); }, layout);
+    return ask_params([k](std::size_t i, std::size_t* o, std::size_t* s) { return OWN(cuKernelGetParamInfo)(k, i, o, s); }, layout);
 }
 
 bool ask_as_function(CUfunction f, KernelLayout& layout) {
     if (!driver_has(Symbol::cuFuncGetParamInfo)) return false;
     layout.params.clear();
-    return ask_params([f](std::size_t i, std::size_t* o, std::size_t* s) { return REAL(cuFuncGetParamInfo)(f, i, o, s); }, layout);
+    return ask_params([f](std::size_t i, std::size_t* o, std::size_t* s) { return OWN(cuFuncGetParamInfo)(f, i, o, s); }, layout);
 }
 
 const char* name_of(CUfunction f, bool kernel) {
     const char* name = nullptr;
     if (kernel && driver_has(Symbol::cuKernelGetName))
-        REAL(cuKernelGetName)(&name, reinterpret_cast<CUkernel>(f));
+        OWN(cuKernelGetName)(&name, reinterpret_cast<CUkernel>(f));
     else if (!kernel && driver_has(Symbol::cuFuncGetName))
-        REAL(cuFuncGetName)(&name, f);
+        OWN(cuFuncGetName)(&name, f);
     return name ? name : "";
 }
 

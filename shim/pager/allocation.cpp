@@ -11,11 +11,9 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit
 
 }  // namespace
 
-DevicePager::DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing> backing)
+DevicePager::DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing> backing, std::size_t free_bytes, std::size_t total)
     : pager_(pager), driver_(pager.driver()), device_(device), backing_(std::move(backing)), hasher_(driver_), slabs_(*this) {
     const Settings& s = pager.settings();
-    std::size_t free_bytes = 0, total = 0;
-    driver_.cuMemGetInfo_v2(&free_bytes, &total);
     std::size_t budget = s.device_budget;
     if (s.device_share > 0) budget = static_cast<std::size_t>(s.device_share * static_cast<double>(total));
     // By default what is free, less what contexts, libraries and other processes may still take.
@@ -34,7 +32,7 @@ DevicePager::~DevicePager() { stop(); }
 CUresult DevicePager::start_context(Lock&) {
     if (context_) return CUDA_SUCCESS;
     CUcontext context = nullptr;
-    CUresult result = driver_.cuCtxGetCurrent(&context);
+    CUresult result = insist([&] { return driver_.cuCtxGetCurrent(&context); });
     if (result != CUDA_SUCCESS || !context) return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_CONTEXT : result;
     if (!scratch_) {
         Buffer* b = new_buffer(Hasher::scratch_bytes(), round_up(Hasher::scratch_bytes(), granule()));
@@ -53,16 +51,36 @@ CUresult DevicePager::start_context(Lock&) {
         unmovable_ += b->capacity;
         scratch_ = b;
     }
-    result = driver_.cuStreamCreate(&in_stream_, CU_STREAM_NON_BLOCKING);
-    if (result == CUDA_SUCCESS) result = driver_.cuStreamCreate(&out_stream_, CU_STREAM_NON_BLOCKING);
+    result = insist([&] { return driver_.cuStreamCreate(&in_stream_, CU_STREAM_NON_BLOCKING); });
+    if (result == CUDA_SUCCESS) result = insist([&] { return driver_.cuStreamCreate(&out_stream_, CU_STREAM_NON_BLOCKING); });
     if (result == CUDA_SUCCESS) result = hasher_.start(scratch_->base, pager_.arena().begin(), pager_.arena().bytes());
-    if (result != CUDA_SUCCESS) return result;
+    if (result != CUDA_SUCCESS) {
+        leave_context();
+        return result;
+    }
     context_ = context;
     if (!started_) {
         started_ = true;
         mover_ = std::thread([this] { run(); });
     }
     return CUDA_SUCCESS;
+}
+
+CUresult DevicePager::start() {
+    Lock lock(mutex_);
+    return start_context(lock);
+}
+
+// What start_context() made in the context, which is current, or about to go and take it along.
+void DevicePager::leave_context() {
+    for (CUevent e : spare_events_) driver_.cuEventDestroy_v2(e);
+    spare_events_.clear();
+    for (CUstream* stream : {&in_stream_, &out_stream_}) {
+        if (*stream) insist([&] { return driver_.cuStreamDestroy_v2(*stream); });
+        *stream = nullptr;
+    }
+    hasher_.stop();
+    context_ = nullptr;
 }
 
 Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
@@ -83,6 +101,7 @@ Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
     b->last_use = b->streams = 0;
     b->host_valid = b->hash_known = b->pinned = b->moving = b->slab = b->live = b->stream_ordered = false;
     b->holds = b->granted = 0;
+    b->refused = CUDA_SUCCESS;
     b->parked_slot = -1;
     b->pool = nullptr;
     b->base = pager_.arena_range(capacity, b);
@@ -97,8 +116,11 @@ Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
 // Gives everything of a buffer back: mapping, frames, range. Nobody may be using it.
 void DevicePager::retire(Buffer* b) {
     const Residency r = b->residency.load();
-    if (r == Residency::device || (r == Residency::host && backing_->host_frames_can_be_mapped()))
-        backing_->unmap(b->base, b->capacity);
+    const bool mapped = r == Residency::device || (r == Residency::host && backing_->host_frames_can_be_mapped());
+    if (mapped && backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) {
+        b->pinned = true;  // what the driver does not let go of is used for nothing else
+        return;
+    }
     b->residency = Residency::unbacked;
     device_pool_->give_back(b->device_frames);
     host_pool_->give_back(b->host_frames);
@@ -140,7 +162,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     StreamSlot* slot = stream_ordered ? &pager_.streams().slot(stream) : nullptr;
     CUcontext context = nullptr;
-    driver_.cuCtxGetCurrent(&context);
+    insist([&] { return driver_.cuCtxGetCurrent(&context); });
     const std::size_t small_below = pager_.settings().small_below ? pager_.settings().small_below : granule() / 2;
     Lock lock(mutex_);
     if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
@@ -193,6 +215,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
     b->pool = pool;
     b->stream_ordered = stream_ordered;
     count(b);
+    check();
     out = b->base;
     return CUDA_SUCCESS;
 }
@@ -241,6 +264,7 @@ CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered)
         mover_wake_.notify_one();
     }
     parked_.emplace(b->capacity, b);
+    check();
     return CUDA_SUCCESS;
 }
 
@@ -335,16 +359,9 @@ void DevicePager::context_destroying(CUcontext context) {
         return moves_.empty() || stopping_;
     });
     CUcontext popped;
-    if (driver_.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
-        for (CUevent e : spare_events_) driver_.cuEventDestroy_v2(e);
-        driver_.cuStreamDestroy_v2(in_stream_);
-        driver_.cuStreamDestroy_v2(out_stream_);
-        hasher_.stop();
-        driver_.cuCtxPopCurrent_v2(&popped);
-    }
-    spare_events_.clear();
-    in_stream_ = out_stream_ = nullptr;
-    context_ = nullptr;
+    const bool pushed = insist([&] { return driver_.cuCtxPushCurrent_v2(context); }) == CUDA_SUCCESS;
+    leave_context();
+    if (pushed) insist([&] { return driver_.cuCtxPopCurrent_v2(&popped); });
 }
 
 void DevicePager::stop() {
@@ -380,38 +397,6 @@ void DevicePager::pool_usage(CUmemoryPool pool, std::size_t& current, std::size_
     current = use.current;
     if (reset_high) use.high = use.current;
     high = use.high;
-}
-
-std::string DevicePager::is_valid() {
-    Lock lock(mutex_);
-    std::size_t device_bytes = 0, host_bytes = 0;
-    auto name = [](const Buffer* b) { return "buffer " + std::to_string(b->id); };
-    for (const Buffer* b : buffers_) {
-        std::size_t on_device = 0, on_host = 0;
-        for (const Frame* f : b->device_frames) on_device += f->bytes;
-        for (const Frame* f : b->host_frames) on_host += f->bytes;
-        device_bytes += on_device;
-        host_bytes += on_host;
-        if (on_device && on_device != b->capacity) return name(b) + " has device frames for a part of it";
-        if (on_host && on_host != b->capacity) return name(b) + " has host frames for a part of it";
-        const Residency r = b->residency;
-        if (r == Residency::device && !on_device) return name(b) + " is on the device without frames";
-        if (r == Residency::host && !on_host) return name(b) + " is on the host without frames";
-        if (r == Residency::unbacked && on_device) return name(b) + " is unbacked and has device frames";
-        if ((r == Residency::evicting || r == Residency::fetching) && !b->moving) return name(b) + " is between places and nothing moves it";
-        if (b->host_valid && !on_host) return name(b) + " has a valid host copy without frames";
-        if (b->granted > b->holds) return name(b) + " is granted to more than hold it";
-        if (b->base < pager_.arena().begin()) return name(b) + " lies outside the arena";
-        for (std::size_t at = 0; at < b->capacity; at += granule())
-            if (pager_.find(b->base + at) != b) return name(b) + " is not what the arena's table says";
-    }
-    for (const Move& m : moves_)
-        for (const Frame* f : m.frames) device_bytes += f->bytes;
-    if (device_bytes != device_pool_->in_use()) return "device frames in use are not those that buffers hold";
-    if (host_bytes != host_pool_->in_use()) return "host frames in use are not those that buffers hold";
-    if (device_pool_->made() > device_pool_->budget() && !stats_.over_budget) return "device frames exceed the budget";
-    if (host_pool_->made() > host_pool_->budget()) return "host frames exceed the host budget";
-    return {};
 }
 
 DeviceStats DevicePager::stats() {

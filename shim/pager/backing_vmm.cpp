@@ -12,7 +12,7 @@ class VmmBacking final : public Backing {
 
     bool start() {
         CUmemAllocationProp prop = property(Place::device);
-        if (driver_.cuMemGetAllocationGranularity(&granule_, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS ||
+        if (insist([&] { return driver_.cuMemGetAllocationGranularity(&granule_, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM); }) != CUDA_SUCCESS ||
             granule_ == 0 || (granule_ & (granule_ - 1)) != 0)
             return false;
         // A handle that can be exported serves GPUDirect and peers; not every platform has them.
@@ -43,32 +43,33 @@ class VmmBacking final : public Backing {
         }
         CUmemAllocationProp prop = property(place);
         CUresult result = driver_.cuMemCreate(&out.handle, bytes, &prop, 0);
+        if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) result = driver_.cuMemCreate(&out.handle, bytes, &prop, 0);
         if (result != CUDA_SUCCESS) return result;
-        result = driver_.cuMemAddressReserve(&out.alias, bytes, 0, 0, 0);
+        result = insist([&] { return driver_.cuMemAddressReserve(&out.alias, bytes, 0, 0, 0); });
         if (result == CUDA_SUCCESS) {
-            result = driver_.cuMemMap(out.alias, bytes, 0, out.handle, 0);
+            result = insist([&] { return driver_.cuMemMap(out.alias, bytes, 0, out.handle, 0); });
             if (result == CUDA_SUCCESS) {
                 result = allow(out.alias, bytes, place == Place::host);
                 if (result == CUDA_SUCCESS) {
                     if (place == Place::host) out.cpu = reinterpret_cast<void*>(out.alias);
                     return CUDA_SUCCESS;
                 }
-                driver_.cuMemUnmap(out.alias, bytes);
+                unmap(out.alias, bytes);
             }
-            driver_.cuMemAddressFree(out.alias, bytes);
+            free_range(out.alias, bytes);
         }
-        driver_.cuMemRelease(out.handle);
+        release(out.handle);
         out = Frame{};
         return result;
     }
 
     void drop(Frame& frame) override {
         if (frame.alias) {
-            driver_.cuMemUnmap(frame.alias, frame.bytes);
-            driver_.cuMemAddressFree(frame.alias, frame.bytes);
-            driver_.cuMemRelease(frame.handle);
+            unmap(frame.alias, frame.bytes);
+            free_range(frame.alias, frame.bytes);
+            release(frame.handle);
         } else if (frame.cpu) {
-            driver_.cuMemFreeHost(frame.cpu);
+            insist([&] { return driver_.cuMemFreeHost(frame.cpu); });
         }
         frame = Frame{};
     }
@@ -77,13 +78,13 @@ class VmmBacking final : public Backing {
         std::size_t offset = 0;
         CUresult result = CUDA_SUCCESS;
         for (Frame* frame : frames) {
-            result = driver_.cuMemMap(at + offset, frame->bytes, 0, frame->handle, 0);
+            result = insist([&] { return driver_.cuMemMap(at + offset, frame->bytes, 0, frame->handle, 0); });
             if (result != CUDA_SUCCESS) break;
             offset += frame->bytes;
         }
         if (result == CUDA_SUCCESS) result = allow(at, offset, false);
         if (result == CUDA_SUCCESS && !readers_.empty()) result = allow_again(at, offset);
-        if (result != CUDA_SUCCESS && offset) driver_.cuMemUnmap(at, offset);
+        if (result != CUDA_SUCCESS && offset) unmap(at, offset);
         return result;
     }
 
@@ -95,19 +96,21 @@ class VmmBacking final : public Backing {
         readers_.push_back(access);
     }
     CUresult allow_again(CUdeviceptr at, std::size_t bytes) override {
-        return driver_.cuMemSetAccess(at, bytes, readers_.data(), readers_.size());
+        return insist([&] { return driver_.cuMemSetAccess(at, bytes, readers_.data(), readers_.size()); });
     }
 
-    CUresult unmap(CUdeviceptr at, std::size_t bytes) override { return driver_.cuMemUnmap(at, bytes); }
+    CUresult unmap(CUdeviceptr at, std::size_t bytes) override { return insist([&] { return driver_.cuMemUnmap(at, bytes); }); }
 
     CUresult copy_out(const Frame& host, const Frame& device, CUstream stream) override {
-        return driver_.cuMemcpyDtoHAsync_v2(host.cpu, device.alias, device.bytes, stream);
+        return insist([&] { return driver_.cuMemcpyDtoHAsync_v2(host.cpu, device.alias, device.bytes, stream); });
     }
     CUresult copy_in(const Frame& device, const Frame& host, CUstream stream) override {
-        return driver_.cuMemcpyHtoDAsync_v2(device.alias, host.cpu, device.bytes, stream);
+        return insist([&] { return driver_.cuMemcpyHtoDAsync_v2(device.alias, host.cpu, device.bytes, stream); });
     }
 
   private:
+    void free_range(CUdeviceptr at, std::size_t bytes) const { insist([&] { return driver_.cuMemAddressFree(at, bytes); }); }
+    void release(CUmemGenericAllocationHandle handle) const { insist([&] { return driver_.cuMemRelease(handle); }); }
     CUmemAllocationProp property(Place place) const {
         CUmemAllocationProp prop{};
         prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -126,11 +129,12 @@ class VmmBacking final : public Backing {
         CUmemAccessDesc access{};
         access.location = {CU_MEM_LOCATION_TYPE_DEVICE, device_};
         access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        CUresult result = driver_.cuMemSetAccess(at, bytes, &access, 1);
+        auto set = [&] { return insist([&] { return driver_.cuMemSetAccess(at, bytes, &access, 1); }); };
+        CUresult result = set();
         if (result != CUDA_SUCCESS || !cpu) return result;
         access.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
         access.location.id = node_;
-        return driver_.cuMemSetAccess(at, bytes, &access, 1);
+        return set();
     }
 
     const Driver& driver_;

@@ -59,6 +59,7 @@ struct Buffer {
     std::uint32_t granted = 0;   // ... and of those, granted ones whose op may be on its way to the driver
     bool pinned = false;         // never moves again: escaped, or found written during a move
     bool moving = false;         // a Move names it
+    CUresult refused = CUDA_SUCCESS;  // why it could not be fetched when that was last tried, until a launch has been told
     std::uint64_t looked_through = 0;  // what ops up to this number wrote has been searched for addresses
     struct Drag {
         CUdeviceptr at;       // the word in this buffer ...

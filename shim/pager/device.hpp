@@ -25,6 +25,7 @@
 #include "profiler/trace/run.hpp"
 #include "shim/pager/arena.hpp"
 #include "shim/pager/buffer.hpp"
+#include "shim/pager/checked.hpp"
 #include "shim/pager/frames.hpp"
 #include "shim/pager/hasher.hpp"
 #include "shim/pager/move.hpp"
@@ -52,13 +53,16 @@ struct Request {
 
 class DevicePager {
   public:
-    DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing> backing);
+    // `free_bytes`, `total`: of the device, now.
+    DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing> backing, std::size_t free_bytes, std::size_t total);
     ~DevicePager();
 
     CUdevice device() const { return device_; }
     std::size_t granule() const { return backing_->granule(); }
 
     // Called with the program's context current. Errors are CUDA's.
+    // What the mover needs is there from now on. Else nothing can be managed, and what the program asks for is the driver's.
+    CUresult start();
     CUresult allocate(std::size_t bytes, CUstream stream, bool stream_ordered, CUmemoryPool pool, CUdeviceptr& out);
     // `at` must be the base of a live allocation (else CUDA_ERROR_INVALID_VALUE). For a plain free the device has been
     // synchronised by the caller.
@@ -98,10 +102,17 @@ class DevicePager {
     void pool_usage(CUmemoryPool pool, std::size_t& current, std::size_t& high, bool reset_high);
     // Empty if every invariant holds, else the first that does not.
     std::string is_valid();
+    // Frames and mappings that the driver must know of now. For tests.
+    void held(std::size_t& frames, std::size_t& mappings);
 
   private:
     friend class SlabAllocator;
     using Lock = std::unique_lock<std::mutex>;
+
+    std::string invariants() const;   // is_valid() with the mutex held
+    void check() const {
+        if constexpr (checked) must_be_valid(invariants());
+    }
 
     // allocation.cpp
     Buffer* new_buffer(std::size_t bytes, std::size_t capacity);
@@ -111,6 +122,7 @@ class DevicePager {
     bool fits(std::size_t capacity) const;
     std::size_t live_bytes() const;
     CUresult start_context(Lock&);
+    void leave_context();
 
     // mover.cpp
     void run();
@@ -123,6 +135,8 @@ class DevicePager {
     bool quiet(Buffer*);       // no lease names it, every op that does has completed
     bool passed(Move&);        // the move's event
     bool record(Move&, CUstream);
+    bool hash(Move&, const std::vector<Frame*>&, CUstream);
+    void drain(CUstream);
     void tell(profiler::EventKind, const Buffer*, std::size_t bytes, std::int64_t start_ns);
     void lost(const Buffer*, const char* what);
     void learn_table(Buffer*, std::uint64_t addresses);

@@ -30,4 +30,13 @@ struct Driver {
 #undef UDNNMEM_DECLARE
 };
 
+// Makes a call again that failed: what gives something back must not be lost to a refusal that passes, and an error of a
+// question is believed only when it stays (a context in an error state gives the same answer each time).
+template <class Call>
+CUresult insist(Call call) {
+    CUresult result = call();
+    for (int again = 0; again < 3 && result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY; ++again) result = call();
+    return result;
+}
+
 }  // namespace udnnmem::pager

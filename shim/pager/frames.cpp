@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "shim/pager/checked.hpp"
+
 namespace udnnmem::pager {
 namespace {
 constexpr std::size_t kLargestFrame = 64u << 20;
@@ -22,6 +24,7 @@ void FramePool::trim(std::size_t keep) {
             Frame* frame = free_[c].back();
             free_[c].pop_back();
             made_ -= frame->bytes;
+            --frames_;
             backing_.drop(*frame);
             delete frame;
         }
@@ -36,10 +39,10 @@ Frame* FramePool::take_class(int c, bool over_budget) {
         return frame;
     }
     const std::size_t bytes = backing_.granule() << c;
-    if (!over_budget && made_ + bytes > budget_) {
-        if (in_use_ + bytes > budget_) return nullptr;
-        trim(budget_ - bytes);  // free frames of other classes stand in the way
-        ++recreated_;
+    if (made_ + bytes > budget_) {
+        if (!over_budget && in_use_ + bytes > budget_) return nullptr;
+        if (made_ > in_use_) ++recreated_;
+        trim(budget_ > bytes ? budget_ - bytes : 0);  // free frames of other classes stand in the way
     }
     auto* frame = new Frame;
     last_error_ = backing_.make(place_, bytes, *frame);
@@ -58,6 +61,7 @@ Frame* FramePool::take_class(int c, bool over_budget) {
     }
     made_ += bytes;
     in_use_ += bytes;
+    ++frames_;
     peak_made_ = std::max(peak_made_, made_);
     return frame;
 }
@@ -80,6 +84,8 @@ bool FramePool::take(std::size_t capacity, std::vector<Frame*>& out, bool over_b
         out.push_back(frame);
         left -= bytes;
     }
+    if (over_budget) over_ = in_use_;
+    if constexpr (checked) must_be_valid(is_valid());
     return true;
 }
 
@@ -91,6 +97,22 @@ void FramePool::give_back(std::vector<Frame*>& frames) {
         free_[c].push_back(frame);
     }
     frames.clear();
+    if (made_ > budget_) trim(std::max(budget_, in_use_));
+    if constexpr (checked) must_be_valid(is_valid());
+}
+
+std::string FramePool::is_valid() const {
+    std::size_t free = 0, count = 0;
+    for (int c = 0; c < kClasses; ++c)
+        for (const Frame* f : free_[c]) {
+            if (f->bytes != backing_.granule() << c) return "a free frame is in the wrong class";
+            free += f->bytes;
+            ++count;
+        }
+    if (made_ != in_use_ + free || count > frames_) return "frames made are not those in use and free";
+    if (made_ > std::max(budget_, in_use_)) return "free frames are kept over the budget";
+    if (in_use_ > std::max(budget_, over_)) return "frames in use exceed the budget";
+    return {};
 }
 
 }  // namespace udnnmem::pager

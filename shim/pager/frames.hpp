@@ -2,7 +2,7 @@
 // are powers of two of the granule up to 64 MiB; a buffer's capacity is a sum of them, largest first.
 //
 // Invariants
-//   - bytes made (in use and free) never exceed the budget, except by make_over_budget().
+//   - bytes made (in use and free) never exceed the budget, except by what is taken over it and is still in use.
 //   - free frames of one class that another class needs are released first ("stranded": counted).
 // Guarded by the device's mutex.
 #pragma once
@@ -10,7 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <string>
 #include <vector>
 
 #include "shim/pager/backing.hpp"
@@ -28,7 +28,6 @@ class FramePool {
     void give_back(std::vector<Frame*>& frames);
 
     std::size_t budget() const { return budget_; }
-    void set_budget(std::size_t bytes) { budget_ = bytes; trim(budget_); }
     std::size_t in_use() const { return in_use_; }
     std::size_t made() const { return made_; }
     std::size_t peak_made() const { return peak_made_; }
@@ -38,6 +37,9 @@ class FramePool {
     // How much a request may still take: the budget less what is in use.
     std::size_t available() const { return budget_ > in_use_ ? budget_ - in_use_ : 0; }
     void trim(std::size_t keep);
+    std::size_t frames() const { return frames_; }  // made
+    // Empty if the invariants hold, else the first that does not.
+    std::string is_valid() const;
 
   private:
     static constexpr int kClasses = 32;
@@ -47,6 +49,8 @@ class FramePool {
     Backing& backing_;
     Place place_;
     std::size_t budget_, in_use_ = 0, made_ = 0, peak_made_ = 0;
+    std::size_t over_ = 0;   // in use when the budget was last exceeded on purpose
+    std::size_t frames_ = 0;
     std::uint64_t recreated_ = 0, shrunk_ = 0;
     CUresult last_error_ = CUDA_SUCCESS;
     std::array<std::vector<Frame*>, kClasses> free_;

@@ -25,7 +25,7 @@ class Hasher {
     void stop();
     static constexpr std::size_t scratch_bytes() { return kTickets * 32 + kMostAddresses * 16 + 8; }
 
-    // A ticket for the hash of `frames` (through their aliases); -1: none free or a driver error.
+    // A ticket for the hash of `frames` (through their aliases); -1: none free or a driver error, part of it may be queued.
     int queue(const std::vector<Frame*>& frames, CUstream);
     // After the stream has passed: the hash and the number of words that look like arena addresses; frees the ticket.
     Hash read(int ticket, std::uint64_t* addresses);

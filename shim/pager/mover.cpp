@@ -10,16 +10,17 @@ namespace udnnmem::pager {
 void DevicePager::run() {
     pager_.sink().thread_started();
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;  // a program's capture must not refuse our calls
-    driver_.cuThreadExchangeStreamCaptureMode(&mode);
+    insist([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode); });
     CUcontext current = nullptr;
     Lock lock(mutex_);
     auto backoff = std::chrono::microseconds(10);
     while (!stopping_) {
-        if (context_ && context_ != current && driver_.cuCtxSetCurrent(context_) == CUDA_SUCCESS) current = context_;
+        if (context_ && context_ != current && insist([&] { return driver_.cuCtxSetCurrent(context_); }) == CUDA_SUCCESS) current = context_;
         if (!context_) current = nullptr;
         bool progress = step_moves();
         progress |= serve_requests();
         if (progress) {
+            check();
             backoff = std::chrono::microseconds(10);
             // Whoever waits for the mutex (a launch, an allocation) gets it between two steps.
             lock.unlock();
@@ -94,18 +95,18 @@ bool DevicePager::record(Move& m, CUstream stream) {
         if (!spare_events_.empty()) {
             m.event = spare_events_.back();
             spare_events_.pop_back();
-        } else if (driver_.cuEventCreate(&m.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        } else if (insist([&] { return driver_.cuEventCreate(&m.event, CU_EVENT_DISABLE_TIMING); }) != CUDA_SUCCESS) {
             m.event = nullptr;
             return false;
         }
     }
-    m.recorded = driver_.cuEventRecord(m.event, stream) == CUDA_SUCCESS;
+    m.recorded = insist([&] { return driver_.cuEventRecord(m.event, stream); }) == CUDA_SUCCESS;
     return m.recorded;
 }
 
 bool DevicePager::passed(Move& m) {
     if (!m.recorded) return true;
-    const CUresult result = driver_.cuEventQuery(m.event);
+    const CUresult result = insist([&] { return driver_.cuEventQuery(m.event); });
     if (result == CUDA_ERROR_NOT_READY) return false;
     m.recorded = false;
     if (result != CUDA_SUCCESS)
@@ -124,11 +125,23 @@ void DevicePager::finish(Move& m, Residency residency) {
     m.buffer = nullptr;
 }
 
+// Waits for what was queued on one of the mover's own streams, which wait for nobody else.
+void DevicePager::drain(CUstream stream) {
+    insist([&] { return driver_.cuStreamSynchronize(stream); });
+}
+
+bool DevicePager::hash(Move& m, const std::vector<Frame*>& frames, CUstream stream) {
+    m.ticket = hasher_.queue(frames, stream);
+    return m.ticket >= 0;
+}
+
 // A driver call of the move's own failed before anything was remapped: the buffer stays where it was.
-void DevicePager::fail_move(Move& m, CUresult) {
+void DevicePager::fail_move(Move& m, CUresult error) {
     Buffer* b = m.buffer;
+    drain(m.kind == Move::Kind::fetch ? in_stream_ : out_stream_);  // frames change hands next
     if (m.kind == Move::Kind::fetch) {
         device_pool_->give_back(m.frames);
+        b->refused = error;
         finish(m, Residency::host);
     } else {
         b->pinned = true;
@@ -170,7 +183,7 @@ bool DevicePager::search_tables(Move& m) {
     const std::uint64_t used = std::max(b->last_use.load(), everything_use_);
     std::vector<Buffer*> dirty;
     for (Buffer* s : buffers_)
-        if (s->live && s != b && (s->slab || s->capacity == granule()) && (!s->device_frames.empty() || s->residency == Residency::host) &&
+        if (s->live && s != b && (s->slab || s->capacity == granule()) && (!s->device_frames.empty() || (s->residency == Residency::host && backing_->host_frames_can_be_mapped())) &&
             std::max(s->last_use.load(), everything_use_) > s->looked_through && used > s->looked_through) dirty.push_back(s);
     if (dirty.empty() || !holds("search")) return true;
     const std::uint64_t seen = any_lease_open() ? 0 : streams.completed_everywhere(now);
@@ -237,10 +250,6 @@ bool DevicePager::step(Move& m) {
 bool DevicePager::step_evict(Move& m) {
     Buffer* b = m.buffer;
     const bool landing = backing_->host_frames_can_be_mapped();
-    auto hash = [&](const std::vector<Frame*>& frames) {
-        m.ticket = hasher_.queue(frames, out_stream_);
-        return m.ticket >= 0;
-    };
     auto copy_out = [&] {
         for (std::size_t i = 0; i < b->device_frames.size(); ++i)
             if (backing_->copy_out(*b->host_frames[i], *b->device_frames[i], out_stream_) != CUDA_SUCCESS) return false;
@@ -251,7 +260,7 @@ bool DevicePager::step_evict(Move& m) {
         case Move::Stage::quiesce: {
             if (!unreachable(m)) return false;
             if (!b->touched) {  // never written: nothing to keep
-                backing_->unmap(b->base, b->capacity);
+                if (backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
                 device_pool_->give_back(b->device_frames);
                 host_pool_->give_back(b->host_frames);
                 b->host_valid = false;
@@ -259,13 +268,13 @@ bool DevicePager::step_evict(Move& m) {
                 return true;
             }
             if (b->host_valid && b->hash_known) {
-                if (!hash(b->device_frames) || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+                if (!hash(m, b->device_frames, out_stream_) || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
                 m.stage = Move::Stage::compare;
                 return true;
             }
             if (b->host_frames.empty() && !host_frames_for(b, b->host_frames)) return fail_move(m, CUDA_ERROR_OUT_OF_MEMORY), true;
             b->host_valid = b->hash_known = false;
-            if (!hash(b->device_frames) || !copy_out() || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            if (!hash(m, b->device_frames, out_stream_) || !copy_out() || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             m.stage = Move::Stage::copy;
             return true;
         }
@@ -278,7 +287,7 @@ bool DevicePager::step_evict(Move& m) {
                 break;
             }
             b->host_valid = b->hash_known = false;
-            if (!hash(b->device_frames) || !copy_out() || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            if (!hash(m, b->device_frames, out_stream_) || !copy_out() || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             m.stage = Move::Stage::copy;
             return true;
         }
@@ -304,7 +313,7 @@ bool DevicePager::step_evict(Move& m) {
             // Somebody wrote to the frames after they were copied, past everything that we know of.
             ++stats_.repaired_moves;
             b->pinned = true;
-            if (!landing || !hash(b->host_frames) || !record(m, out_stream_)) {
+            if (!landing || !hash(m, b->host_frames, out_stream_) || !record(m, out_stream_)) {
                 lost(b, "was written while it was moved");
                 finish(m, Residency::host);
                 return true;
@@ -321,7 +330,7 @@ bool DevicePager::step_evict(Move& m) {
                 finish(m, Residency::host);
                 return true;
             }
-            if (!hash(b->device_frames) || !copy_out() || !record(m, out_stream_)) {
+            if (!hash(m, b->device_frames, out_stream_) || !copy_out() || !record(m, out_stream_)) {
                 lost(b, "could not be copied again after it was written during a move");
                 finish(m, Residency::host);
                 return true;
@@ -350,10 +359,11 @@ bool DevicePager::step_evict(Move& m) {
     last_progress_ns_ = now_ns();
     if (m.clean || verify_now()) {
         ++stats_.verified_moves;
-        if (hash(b->device_frames) && record(m, out_stream_)) {
+        if (hash(m, b->device_frames, out_stream_) && record(m, out_stream_)) {
             m.stage = Move::Stage::check;
             return true;
         }
+        drain(out_stream_);
     }
     device_pool_->give_back(b->device_frames);
     finish(m, Residency::host);
@@ -399,12 +409,12 @@ bool DevicePager::step_fetch(Move& m) {
             last_progress_ns_ = now_ns();
             // A launch that reached the host frames in between would have changed them.
             if (m.copy && landing && b->hash_known && verify_now()) {
-                m.ticket = hasher_.queue(b->host_frames, in_stream_);
-                if (m.ticket >= 0 && record(m, in_stream_)) {
+                if (hash(m, b->host_frames, in_stream_) && record(m, in_stream_)) {
                     ++stats_.verified_moves;
                     m.stage = Move::Stage::check;
                     return true;
                 }
+                drain(in_stream_);
             }
             finish(m, Residency::device);
             return true;

@@ -29,7 +29,7 @@ std::vector<DevicePager*> Pager::devices() {
 
 DevicePager* Pager::current_device() {
     CUdevice device = 0;
-    if (driver_.cuCtxGetDevice(&device) != CUDA_SUCCESS) return nullptr;
+    if (insist([&] { return driver_.cuCtxGetDevice(&device); }) != CUDA_SUCCESS) return nullptr;
     return this->device(device);
 }
 
@@ -55,7 +55,13 @@ DevicePager* Pager::device(CUdevice device) {
             return nullptr;
         }
     }
-    auto* made = new DevicePager(*this, device, std::move(backing));
+    std::size_t free_bytes = 0, total = 0;
+    if (insist([&] { return driver_.cuMemGetInfo_v2(&free_bytes, &total); }) != CUDA_SUCCESS) {
+        unusable_[device] = true;
+        sink_.line(Sink::Level::warn, "device " + std::to_string(device) + " does not say how much memory it has (cuMemGetInfo): it is not managed");
+        return nullptr;
+    }
+    auto* made = new DevicePager(*this, device, std::move(backing), free_bytes, total);
     devices_[device].store(made, std::memory_order_release);
     return made;
 }
@@ -92,9 +98,9 @@ CUresult Pager::enter(Op& op) {
         op.overwrites.clear();
         // What we ask the driver meanwhile is not the program's, and must not invalidate its capture.
         CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-        driver_.cuThreadExchangeStreamCaptureMode(&mode);
+        const bool exchanged = insist([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode); }) == CUDA_SUCCESS;
         const CUresult result = enter_slow(op);
-        driver_.cuThreadExchangeStreamCaptureMode(&mode);
+        if (exchanged) insist([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode); });
         return result;
     }
     return enter_slow(op);

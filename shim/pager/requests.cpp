@@ -1,6 +1,7 @@
 // DevicePager: what waiting launches need, and where the frames for it come from.
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "shim/pager/pager.hpp"
 #include "shim/pager/rules.hpp"
@@ -49,15 +50,17 @@ void DevicePager::release(Request& r, bool submitted_ok) {
         }
     }
     r.holding = false;
+    check();
     mover_wake_.notify_one();
 }
 
 // The buffer's device frames hold nothing of worth; its host frames do. Nothing of the failed op was submitted.
 void DevicePager::revert_to_host(Buffer* b) {
-    backing_->unmap(b->base, b->capacity);
+    if (backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return lost(b, "could not be given back its contents after a call that failed");
     device_pool_->give_back(b->device_frames);
     b->residency = Residency::unbacked;
-    if (backing_->host_frames_can_be_mapped()) backing_->map(b->base, b->host_frames);
+    if (backing_->host_frames_can_be_mapped() && backing_->map(b->base, b->host_frames) != CUDA_SUCCESS)
+        lost(b, "could not be mapped again after a call that failed");
     b->residency = Residency::host;
 }
 
@@ -86,6 +89,9 @@ void DevicePager::grant(Request& r, CUresult result) {
         for (Buffer* b : r.need) --b->holds;
         if (r.everything) --frozen_;
         r.holding = false;
+        for (Buffer* b : r.uncopied)  // nobody will write over it: what counts is still in the host frames
+            if (!cancel(b) && b->residency == Residency::device) revert_to_host(b);
+        r.uncopied.clear();
     }
     r.result = result;
     r.done = true;
@@ -101,6 +107,11 @@ bool DevicePager::serve_requests() {
     bool progress = false, oldest = true;
     for (Request* r : requests_) {
         if (r->done) continue;
+        if (pager_.failed()) {
+            grant(*r, CUDA_ERROR_UNKNOWN);
+            progress = true;
+            continue;
+        }
         progress |= r->everything ? (oldest && serve_everything(*r)) : serve(*r, oldest);
         if (!r->done) oldest = false;
     }
@@ -140,6 +151,11 @@ bool DevicePager::serve(Request& r, bool oldest) {
         if (b->moving) r.moved = true;
         if (b->residency == Residency::evicting && cancel(b)) progress = true;
         if (b->residency == Residency::fetching && deadline && cancel(b)) progress = true;
+        if (b->refused != CUDA_SUCCESS) {  // the driver will not bring it: from host frames, or an error
+            const CUresult why = std::exchange(b->refused, CUDA_SUCCESS);
+            if (!backing_->host_frames_can_be_mapped()) return grant(r, why), true;
+            r.host_allowed = true;
+        }
         if (ready(b)) continue;
         const bool still = (b->granted || frozen_) && b->residency != Residency::unbacked;
         if (!b->moving && !still) {

@@ -1,8 +1,8 @@
 // The pager's rules by name, so that the tests can take out one at a time and see it missed (tests/e2e/traps/rules.py).
-// In the library itself every rule holds, at no cost; a build with VARIANT=rules reads UDNNMEM_BREAK once.
+// In the library itself every rule holds, at no cost; a build with VARIANT=breakable reads UDNNMEM_BREAK once.
 #pragma once
 
-#ifdef UDNNMEM_BREAK_RULES
+#ifdef UDNNMEM_BREAKABLE
 #include <unistd.h>
 
 #include <cstdlib>
@@ -11,7 +11,7 @@
 
 namespace udnnmem::pager {
 
-#ifdef UDNNMEM_BREAK_RULES
+#ifdef UDNNMEM_BREAKABLE
 inline bool holds(std::string_view rule) {
     static const char* const broken = std::getenv("UDNNMEM_BREAK");
     return !broken || rule != broken;

@@ -89,4 +89,21 @@ bool SlabAllocator::find(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, 
     return true;
 }
 
+std::string SlabAllocator::is_valid() const {
+    std::map<CUdeviceptr, std::size_t> all(free_);
+    for (const auto& [at, block] : live_)
+        if (!all.emplace(at, block.units).second) return "a small allocation is free as well";
+    for (const Pending& p : pending_)
+        if (!all.emplace(p.at, p.units).second) return "a freed small allocation is in use as well";
+    std::size_t sum = 0, whole = 0;
+    CUdeviceptr end = 0;
+    for (const auto& [at, bytes] : all) {
+        if (at < end) return "small allocations overlap";
+        end = at + bytes;
+        sum += bytes;
+    }
+    for (const auto& [at, bytes] : slabs_) whole += bytes;
+    return sum == whole ? "" : "bytes of slabs are lost";
+}
+
 }  // namespace udnnmem::pager

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 namespace udnnmem::pager {
@@ -38,6 +39,9 @@ class SlabAllocator {
         }
     }
     bool find(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool = nullptr, CUcontext* context = nullptr) const;
+
+    // Empty if every byte of the slabs is free, live or pending, and only one of them.
+    std::string is_valid() const;
 
   private:
     void merge(CUdeviceptr at, std::size_t bytes);

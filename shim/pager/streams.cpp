@@ -28,7 +28,7 @@ void raise(std::atomic<std::uint64_t>& at_least, std::uint64_t value) {
 
 StreamSlot& StreamTable::slot(CUstream stream) {
     CUcontext context = nullptr;
-    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) driver_.cuCtxGetCurrent(&context);
+    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) insist([&] { return driver_.cuCtxGetCurrent(&context); });
     const std::uint64_t generation = generation_.load(std::memory_order_acquire);
     for (const Recent& r : t_recent)
         if (r.stream == stream && r.context == context && r.generation == generation) return *r.slot;
@@ -41,14 +41,14 @@ StreamSlot& StreamTable::slot(CUstream stream) {
         std::lock_guard lock(mutex_);
         for (auto& s : slots_)
             if (s->alive && s->stream == key && (!context || s->context == context)) found = s.get();
-        if (!found) {
-            if (!context) driver_.cuCtxGetCurrent(&context);
-            found = make_slot(key, context, per_thread);
-            if (stream != CU_STREAM_LEGACY && !per_thread) context = nullptr;
-        }
+        const bool handle = stream != CU_STREAM_LEGACY && !per_thread;
+        if (!context && (!found || !found->context)) insist([&] { return driver_.cuCtxGetCurrent(&context); });
+        if (!found) found = make_slot(key, context, per_thread);
+        if (!found->context) found->context = context;  // the driver would not say before
+        if (handle) context = nullptr;
     }
     static thread_local int turn = 0;
-    t_recent[turn++ % kRecent] = {stream, context, generation, found};
+    if (found->context) t_recent[turn++ % kRecent] = {stream, context, generation, found};
     return *found;
 }
 
@@ -126,7 +126,7 @@ void StreamTable::submitted(StreamSlot& s, std::uint64_t number) {
 void StreamTable::mark_tails() {
     const int n = slot_count_.load(std::memory_order_acquire);
     CUcontext current = nullptr;
-    driver_.cuCtxGetCurrent(&current);
+    insist([&] { return driver_.cuCtxGetCurrent(&current); });
     for (int i = 0; i < n; ++i) {
         StreamSlot* s;
         {
@@ -136,11 +136,11 @@ void StreamTable::mark_tails() {
         if (!s->alive || s->per_thread || s->last_op.load() <= s->marked.load()) continue;
         if (capturing() && (s->stream == CU_STREAM_LEGACY || is_capturing(s->stream))) continue;
         const bool switch_context = s->context != current;
-        if (switch_context && driver_.cuCtxPushCurrent_v2(s->context) != CUDA_SUCCESS) continue;
+        if (switch_context && insist([&] { return driver_.cuCtxPushCurrent_v2(s->context); }) != CUDA_SUCCESS) continue;
         poll(*s);
         record_mark(*s);
         CUcontext popped;
-        if (switch_context) driver_.cuCtxPopCurrent_v2(&popped);
+        if (switch_context) insist([&] { return driver_.cuCtxPopCurrent_v2(&popped); });
     }
 }
 
@@ -149,7 +149,7 @@ void StreamTable::poll(StreamSlot& s) {
     {
         std::lock_guard lock(s.mutex);
         while (!s.marks.empty()) {
-            const CUresult result = driver_.cuEventQuery(s.marks.front().event);
+            const CUresult result = insist([&] { return driver_.cuEventQuery(s.marks.front().event); });
             if (result == CUDA_ERROR_NOT_READY) break;
             // Success, or a context in error: nothing that runs there will ever run again.
             raise(s.completed, s.marks.front().value);
@@ -223,6 +223,9 @@ void StreamTable::stream_destroying(CUstream stream) {
     else if (!(capturing() && is_capturing(stream))) {
         poll(*found);
         record_mark(*found);
+        // Without a last mark nobody could tell when its work has ended.
+        if (found->marked.load() < found->last_op.load() && insist([&] { return driver_.cuStreamSynchronize(stream); }) == CUDA_SUCCESS)
+            raise(found->completed, found->last_op.load());
     }
     found->alive = false;
     generation_.fetch_add(1);
@@ -249,7 +252,7 @@ void StreamTable::context_destroyed(CUcontext context) {
 bool StreamTable::is_capturing(CUstream stream) const {
     if (!capturing() || stream == CU_STREAM_LEGACY || !holds("capture")) return false;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (driver_.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS) return true;
+    if (insist([&] { return driver_.cuStreamIsCapturing(stream, &status); }) != CUDA_SUCCESS) return true;
     return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 

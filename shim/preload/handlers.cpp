@@ -47,6 +47,11 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
         if (static const auto ask = UDNNMEM_REAL(cuDeviceGetMemPool); ask) ask(&pool, d->device());
     CUdeviceptr address = 0;
     try {
+        if (const CUresult result = d->start(); result != CUDA_SUCCESS) {
+            static log::Once once;
+            if (once.first()) log::warn("device {}: what paging needs cannot be had (CUDA error {}): memory is not managed until it can", static_cast<int>(d->device()), static_cast<int>(result));
+            return real();
+        }
         const CUresult result = d->allocate(bytes, a.stream, ordered, pool, address);
         if (result != CUDA_SUCCESS) return result;
     } catch (...) {
@@ -73,8 +78,8 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     if (!s->options().lazy_free && holds("free-waits") && !p.streams().capturing()) {
         CUcontext context = nullptr;
         const std::uint64_t up_to = p.streams().now();
-        p.driver().cuCtxGetCurrent(&context);
-        waited = p.driver().cuCtxSynchronize();
+        pager::insist([&] { return p.driver().cuCtxGetCurrent(&context); });
+        waited = pager::insist([&] { return p.driver().cuCtxSynchronize(); });
         if (waited == CUDA_SUCCESS) p.streams().synchronised_context(context, up_to);
     }
     if (Learner* learner = s->learning()) learner->recorder.released(at);

@@ -234,6 +234,13 @@ void Session::summary() {
 void Session::end() {
     if (trace_) trace_->close();
     summary();
+    if constexpr (pager::checked)
+        for (pager::DevicePager* d : pager_->devices()) {
+            pager::must_be_valid(d->is_valid());
+            std::size_t frames, mappings;
+            d->held(frames, mappings);
+            log::note("device {} holds {} frames in {} mappings", static_cast<int>(d->device()), frames, mappings);
+        }
 }
 
 }  // namespace udnnmem::preload

@@ -1,2 +1,10 @@
 # Whole programs under the library. They need everything that `make` builds.
-TEST_SUITES += $(addprefix tests/e2e/,cli.py digits.py host_frames.py iterations.py misuse.py neighbours.py plain_process.py random_programs.py real_cudart.py runtime_calls.py)
+TEST_SUITES += $(addprefix tests/e2e/,cli.py digits.py host_frames.py iterations.py misuse.py neighbours.py plain_process.py random_programs.py real_cudart.py runtime_calls.py scarce.py)
+
+# The library whose own driver calls can fail and whose rules can be taken out.
+ifeq ($(VARIANT),)
+$(BUILD)/breakable/libudnnmem.so: $(B)/libudnnmem.so
+	@$(MAKE) --no-print-directory VARIANT=breakable $@
+TEST_NEEDS += $(BUILD)/breakable/libudnnmem.so
+TEST_SUITES += tests/e2e/faults.py
+endif

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Each rule of the pager is taken out once, and a trap must notice: else the trap tests nothing.
 
-The library under test is the one that `make VARIANT=rules build/rules/libudnnmem.so` builds; UDNNMEM_BREAK names the
+The library under test is the one that `make VARIANT=breakable build/breakable/libudnnmem.so` builds; UDNNMEM_BREAK names the
 rule that does not hold. With every rule in force its traps pass; with the rule out at least one of a few seeds fails,
 by wrong output, a fault, an error or a hang. `rules.py [RULE]...` tries some of them.
 """
@@ -10,7 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3]))
 from tests.e2e.harness import BUILD, Suite
 from tests.e2e.traps.traps import one
 
-LIBRARY = BUILD / "rules" / "libudnnmem.so"
+LIBRARY = BUILD / "breakable" / "libudnnmem.so"
 SEEDS = 6
 HANGS = 10  # seconds after which a trap hangs
 RULES = {  # what does not hold: the trap that notices

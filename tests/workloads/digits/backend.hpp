@@ -68,6 +68,7 @@ class Backend {
   }
   void unaccount(void* buffer) {
     auto found = sizes_.find(buffer);
+    if (found == sizes_.end()) return;  // freed again after a free that failed
     live_ -= found->second;
     sizes_.erase(found);
   }
