@@ -8,6 +8,7 @@ ROOT = HERE.parents[1]
 BUILD = pathlib.Path(os.environ.get("UDNNMEM_BUILD", ROOT / "build")).resolve()
 FULL = bool(os.environ.get("UDNNMEM_TEST_FULL"))
 sys.path.insert(0, str(HERE))
+import recompute_bound
 import simulator
 
 FIELDS = ("policy feasible time_ns ideal_ns lower_bound_ns eta_ideal eta_bound peak_bytes bytes_in bytes_out recompute_ns stall_ns plan_ms").split()
@@ -152,6 +153,24 @@ class Tests:
         assert f"; {row['lower_bound']})" in run("plan", small, "--memory", "60%", "--link", "8", "--recompute", "off", "--time", "0.1").stdout
         row = bound(ROOT / "tests/traces/moe8-b24-roofline.jsonl.zst")  # too large for the programme
         assert row["lower_bound"] in ("LB1", "LB2"), row
+
+    def test_bound_with_replays(self):
+        """tests/policy/recompute_bound.py: below every plan; and it counts both links."""
+        def bound(records, share, speed, segments=8):
+            trace = recompute_bound.merged(records)
+            return recompute_bound.bound_ms(trace, int(share * recompute_bound.peak_live(trace)), speed, segments)
+        if not shutil.which("cbc"):
+            return
+        for memory, link in ((0.7, 8), (0.5, 8), (0.4, 25)):
+            row = json.loads(run("plan", self.trace, "--memory", f"{100 * memory:.0f}%", "--link", link, "--time", "0.2", "--json").stdout)
+            least = bound(simulator.read_lines(self.trace), memory, link * 1e9)
+            assert 16 * 0.46 <= least * 1.0001 and 0.6 * row["time_ns"] <= least * 1e6 <= row["time_ns"], (least, row)
+        # Eight activations of 100 MB, made in 8 ms, of which 600 MB leave at 10 GB/s before the long way back.
+        buffers = [{"kind": "buffer", "id": i, "bytes": 10**8} for i in range(8)]
+        ops = [{"kind": "op", "index": i, "duration_ns": 10**6, "reads": [], "writes": [i]} for i in range(8)]
+        ops += [{"kind": "op", "index": 8 + i, "duration_ns": 10**8, "reads": [7 - i], "writes": []} for i in range(8)]
+        least = bound(buffers + ops, 0.25, 10e9, 800)
+        assert 850 <= least <= 870, least
 
     def test_progress(self):
         def on_terminal(*arguments):

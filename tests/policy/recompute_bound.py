@@ -8,8 +8,10 @@ a buffer (`last`: what the iteration before left in a persistent one). Fractions
 when it begins, h on the host by then, y and o copied in and out within it; z of op u: replayed within it.
   least sum of t;  t_s >= ops of s + sum of replays;  t_s >= bytes in / B;  t_s >= bytes out / B
   what an op of s names of what was there before:  x + y + z >= 1
-  y_s <= h_s + o_s;  x' <= x + y + z;  h' <= h + o;  z_u <= x + y + z of each input of u (what s itself makes is there)
+  y_s <= h_s + o_s;  o_s <= x + z, unless s makes it;  x' <= x + y + z;  h' <= h + o;  z_u <= x + y + z of each input of u (what s itself makes is there)
   bytes of x <= M - what the segment's first op takes when it starts;  x = 1 for what that op names
+  e: what is known of a version, here or there, so that no copy makes two halves of one:  x, h <= e <= x + h;  e' <= e + z;
+  e + z stands where x + y + z does
 Every plan of policy/README.md yields such numbers (a version that was overwritten, or whose buffer's life has ended, has
 no x, h, y, o), so no plan is faster. Buffers that the same ops name in the same way count as one; the smallest are left
 out, latencies too: that only lowers it.
@@ -52,22 +54,29 @@ def merged(records):
     return simulator.Trace(list(alike.values()) + ops)
 
 
-def cuts_of(trace, segments):
-    """The ops that name most bytes, each the one of a stretch of equal time; and the iteration's start."""
-    total, spent, best = sum(trace.duration), 0, {}
-    for k, named in enumerate(trace.named):
-        bytes_named = sum(trace.size[b] for b in named) + trace.workspace[k]
-        stretch = int(spent * segments / max(1, total))
-        best[stretch] = max(best.get(stretch, (-1, 0)), (bytes_named, k))
-        spent += trace.duration[k]
+def cuts_of(trace, segments, speed):
+    """The ops that name most bytes, each the one of a stretch of equal time, of compute and of fetching what was named long ago;
+    and the iteration's start, and where nothing can be replayed any more."""
+    ops, seen, best, weights = len(trace.ops), {}, {}, []
+    for k in range(-ops, ops):  # twice round: the first round says when persistent buffers were named last
+        far = sum(trace.size[b] for b in trace.named[k] if k - seen.get(b, k) > ops / 10)
+        seen.update(dict.fromkeys(trace.named[k], k))
+        if k >= 0:
+            weights.append(trace.duration[k] + far / speed * 1e9)
+    spent = 0
+    for k, weight in enumerate(weights):
+        stretch = int(spent * segments / max(1, sum(weights)))
+        held = sum(trace.size[b] for b in trace.named[k]) + trace.workspace[k]
+        best[stretch] = max(best.get(stretch, (-1, 0)), (held, k))
+        spent += weight
     last_replayable = max((k for k, yes in enumerate(trace.replayable) if yes), default=0)
-    return sorted({0, min(last_replayable + 1, len(trace.ops) - 1)} | {k for _, k in best.values()})
+    return sorted({0, min(last_replayable + 1, ops - 1)} | {k for _, k in best.values()})
 
 
 class Programme:
     def __init__(self, trace, memory, speed, segments):
         self.trace, self.memory, self.speed = trace, memory, speed
-        self.cuts = cuts_of(trace, segments)
+        self.cuts = cuts_of(trace, segments, speed)
         self.ends = self.cuts[1:] + [len(trace.ops)]
         self.rows, self.columns = [], {}
         self.counted = [size * 4000 >= memory for size in trace.size]
@@ -109,6 +118,11 @@ class Programme:
                 self.todo.append(writer)
         return terms
 
+    @staticmethod
+    def kinds(terms):
+        """What is there, as resident or fetched or replayed; and as known at all (e for x and y)."""
+        return [terms, ["e" + terms[0][1:], *terms[2:]]] if terms and terms[0][0] == "x" else [terms]
+
     def segment(self, s):
         trace, cut, end = self.trace, self.cuts[s], self.ends[s]
         if s == 0:
@@ -118,7 +132,7 @@ class Programme:
                         if trace.persistent[b] or (b in trace.life and trace.life[b][0] < cut and trace.last_writer(b, cut) >= 0)}:
             terms = self.sources(version, s)
             if terms is not None:
-                self.rows.append(" + ".join(terms) + " >= 1")
+                self.rows += [" + ".join(of) + " >= 1" for of in self.kinds(terms)]
         held = []
         for b in range(len(trace.size)):  # what lasts until the next segment
             now, then = self.current(b, cut), self.current(b, end) if end < len(trace.ops) else self.current(b, 0)
@@ -126,6 +140,8 @@ class Programme:
                 then = (b, self.trace.last_writer(b, end) if self.trace.last_writer(b, end) >= 0 else "last")
             if now is not None:
                 held.append(f"{trace.size[b] * 1e-6:.9g} {self.variable('x', f'{b}v{now[1]}', s)}")
+                x, h, e = (self.variable(kind, f"{b}v{now[1]}", s) for kind in "xhe")
+                self.rows += [f"{e} - {x} - {h} <= 0", f"{x} - {e} <= 0", f"{h} - {e} <= 0"]
             if then is None:
                 continue
             name = f"{b}v{then[1]}"
@@ -143,6 +159,8 @@ class Programme:
             if writer != "last" and trace.replayable[writer] and not trace.persistent[b]:
                 source += self.sources(then, s)[2:]
             self.rows.append(f"{x} - " + " - ".join(source) + " <= 0")
+            self.columns[f"e{to}"] = None
+            self.rows.append(" - ".join([f"e{to}", self.variable("e", name, s), *source[2:]]) + " <= 0")
             self.rows.append(f"{h} - {self.variable('h', name, s)} - {out} <= 0")
         while self.todo:
             op = self.todo.pop()
@@ -151,10 +169,17 @@ class Programme:
                     continue  # state
                 terms = self.sources(self.version(b, op), s)
                 if terms is not None:
-                    self.rows.append(f"z{op}_{s}" + "".join(f" - {term}" for term in terms) + " <= 0")
+                    self.rows += [f"z{op}_{s}" + "".join(f" - {term}" for term in of) + " <= 0" for of in self.kinds(terms)]
+        for name in self.moved[s]:  # before the links' rows, which count every o
+            if f"y{name}_{s}" in self.columns:
+                self.rows.append(f"y{name}_{s} - {self.variable('h', name, s)} - {self.variable('o', name, s)} <= 0")
+                writer = name.split("v")[1]
+                replay = f" - z{writer}_{s}" if writer != "last" and int(writer) in self.replayed[s] else ""
+                self.rows.append(f"o{name}_{s} - x{name}_{s}{replay} <= 0")
         first = trace.named[cut]
         taken = trace.workspace[cut] + sum(trace.size[b] for b in first if self.counted[b] and self.current(b, cut) is None)
-        self.rows.append(" + ".join(held) + f" <= {(self.memory - taken) * 1e-6:.9g}")
+        if held:
+            self.rows.append(" + ".join(held) + f" <= {(self.memory - taken) * 1e-6:.9g}")
         for b in first:
             if self.current(b, cut) is not None:
                 self.rows.append(f"x{b}v{self.current(b, cut)[1]}_{s} >= 1")
@@ -164,9 +189,6 @@ class Programme:
             terms = [f"- {size / self.speed * 1e3:.9g} {way}{name}_{s}\n" for name, size in self.moved[s].items() if f"{way}{name}_{s}" in self.columns]
             if terms:
                 self.rows.append(f"t{s} " + " ".join(terms) + " >= 0")
-        for name in self.moved[s]:
-            if f"y{name}_{s}" in self.columns:
-                self.rows.append(f"y{name}_{s} - {self.variable('h', name, s)} - {self.variable('o', name, s)} <= 0")
 
     def text(self):
         times = " + ".join(f"t{s}" for s in range(len(self.cuts)))

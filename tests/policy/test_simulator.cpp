@@ -108,27 +108,82 @@ TEST_CASE("actions that break a rule are refused by op and rule", "[simulator]")
     CHECK(simulate(t, machine(500), {"", {BufferId(0)}, {}}).error.find("persistent") != std::string::npos);
 }
 
-TEST_CASE("costs of a card: lookahead, turnaround, mapping, hashing", "[simulator]") {
+TEST_CASE("turnaround: from an op's end until what it frees can serve the next", "[simulator][costs]") {
+    auto m = machine(100);
+    m.turnaround = Nanoseconds(5);
+    // The end of a buffer: op 2 waits for b0's frames, and op 0 of the next iteration for b1's.
+    const auto ends = Builder().buffer(100).buffer(100).op(10, {}, {0}).op(10, {0}, {}).op(10, {}, {1}).op(10, {1}, {}).trace();
+    CHECK(simulate(ends, m, {}).time.value == 40 + 2 * 5);
+    // Workspace.
+    CHECK(simulate(Builder().op(10, {}, {}, 100).op(10, {}, {}, 60).trace(), m, {}).time.value == 20 + 2 * 5);
+    CHECK(simulate(Builder().op(10, {}, {}, 40).op(10, {}, {}, 60).trace(), m, {}).time.value == 20);  // both fit
+    // A drop: b1 waits for b0's frames, the replay for b1's, the next iteration for b0's.
+    const auto dropped = Builder().buffer(100).buffer(100).op(10, {}, {0}).op(10, {}, {1}).op(10, {1}, {}).op(10, {0}, {}).replayable().trace();
+    CHECK(simulate(dropped, m, {"", {}, {drop(0, 0), replay(3, {0}, {0})}}).time.value == 50 + 3 * 5);
+    // An eviction without a copy, for the host has one: b1 waits for b0's frames, b0's fetch for b1's, the next iteration for b0's.
+    const auto evicted = Builder().buffer(100).buffer(100).op(10, {}, {0}).op(200, {0}, {}).op(10, {}, {1}).op(10, {0}, {}).trace();
+    CHECK(simulate(evicted, m, {"", {}, {clean(0, 0), evict(1, 0)}}).time.value == 340 + 3 * 5);
+    // One with a copy: its frames are free at the copy's end, as ever.
+    const auto copied = Builder().buffer(100).buffer(100).op(10, {}, {0}).op(10, {}, {1}).op(10, {1}, {}).op(10, {0}, {}).trace();
+    CHECK(simulate(copied, m, {"", {}, {evict(0, 0), prefetch(1, 0)}}).time.value == 260 + 2 * 5);
+}
+
+TEST_CASE("mapping: of fetches, of evictions' copies, of what begins to live", "[simulator][costs]") {
     const auto t = Builder().buffer(100).buffer(100).op(10, {}, {0}).op(10, {}, {1}).op(10, {1}, {}).op(10, {0}, {}).trace();
     auto m = machine(200);
+    m.map = Nanoseconds(3);
+    CHECK(simulate(t, m, {}).time.value == 40 + 2 * 3);  // b0 and b1 begin
+    m.lookahead = 1;                                     // then it is done before
     CHECK(simulate(t, m, {}).time.value == 40);
+    m.lookahead = 0;
+    m.memory = Bytes(100);
+    CHECK(simulate(t, m, {"", {}, {evict(0, 0), prefetch(1, 0)}}).time.value == 260 + 4 * 3);
+    // 100 MiB are frames of 64, 32 and 4 MiB.
+    const auto large = Builder().buffer(100 << 20).op(10, {}, {0}).trace();
+    m.memory = Bytes(100 << 20);
+    CHECK(simulate(large, m, {}).time.value == 10 + 3 * 3);
+}
+
+TEST_CASE("hashing: at drops, at evictions, after replays", "[simulator][costs]") {
+    auto m = machine(100);
+    m.hash_rate = 2e9;  // 100 bytes in 50 ns
+    const auto t = Builder().buffer(100).buffer(100).op(10, {}, {0}).op(10, {}, {1}).op(10, {1}, {}).op(10, {0}, {}).replayable().trace();
+    CHECK(simulate(t, m, {"", {}, {evict(0, 0), prefetch(1, 0)}}).time.value == 260 + 50);  // before the copy's frames are free
+    const auto out = simulate(t, m, {"", {}, {drop(0, 0), replay(3, {0}, {0})}});
+    CHECK(out.time.value == 50 + 2 * 50);  // the drop's and the replay's
+    CHECK(out.recompute.value == 10 + 50);
+    const auto evicted = Builder().buffer(100).buffer(100).op(10, {}, {0}).op(200, {0}, {}).op(10, {}, {1}).op(10, {0}, {}).trace();
+    CHECK(simulate(evicted, m, {"", {}, {clean(0, 0), evict(1, 0)}}).time.value == 340 + 50);  // the copy kept is compared
+}
+
+TEST_CASE("lookahead: what an op needs is there when the op that many before it starts", "[simulator][costs]") {
+    // b0 is fetched for op 2 while ops 0 and 1 run, from 0 to 60.
+    const auto t = Builder().persistent(50).op(100, {}, {}).op(100, {}, {}).op(10, {0}, {}).trace();
+    const Plan plan{"", {BufferId(0)}, {prefetch(-1, 0), evict(2, 0)}};
+    auto m = machine(50);
+    CHECK(simulate(t, m, plan).time.value == 210);
+    m.lookahead = 1;
+    CHECK(simulate(t, m, plan).time.value == 210);
     m.lookahead = 2;
-    CHECK(simulate(t, m, {}).time.value == 40);
+    CHECK(simulate(t, m, plan).time.value == 60 + 210);
+    m.lookahead = 9;  // it ends with the iteration
+    CHECK(simulate(t, m, plan).time.value == 60 + 210);
+
+    // Frames: op 2's are wanted when op 1 starts, and op 1's input is still there.
     const auto chain = Builder().buffer(100).buffer(100).op(10, {}, {0}).op(10, {0}, {}).op(10, {}, {1}).op(10, {1}, {}).trace();
     m.memory = Bytes(100);
-    m.lookahead = 1;  // op 2's frames are wanted when op 1 starts, and op 1's input is still there
+    m.lookahead = 1;
     CHECK(simulate(chain, m, {}).error.find("op 2 waits") != std::string::npos);
+    m.memory = Bytes(200);
+    CHECK(simulate(chain, m, {}).time.value == 40);
+
+    // Replayed ops count: b1, fetched from op 1's end, is for the op after the replay.
+    const auto replayed = Builder().buffer(40).persistent(50).op(10, {}, {0}).op(10, {}, {}).op(10, {0, 1}, {}).replayable().trace();
+    const Plan again{"", {BufferId(1)}, {drop(0, 0), prefetch(1, 1), replay(2, {0}, {0}), evict(2, 1)}};
     m.lookahead = 0;
-    m.turnaround = Nanoseconds(5);
-    CHECK(simulate(chain, m, {}).time.value == 50);
-    m.turnaround = {};
-    m.map = Nanoseconds(3);
-    CHECK(simulate(chain, m, {}).time.value == 46);
-    m.map = {};
-    m.hash_rate = 1e9;
-    const auto hashed = simulate(t, [&] { auto h = m; h.memory = Bytes(100); return h; }(), {"", {}, {evict(0, 0), prefetch(1, 0)}});
-    REQUIRE(hashed.valid);
-    CHECK(hashed.time.value == 360);
+    CHECK(simulate(replayed, m, again).time.value == 20 + 60 + 10);  // the replay runs beside the fetch
+    m.lookahead = 1;
+    CHECK(simulate(replayed, m, again).time.value == 20 + 60 + 10 + 10);
 }
 
 TEST_CASE("with a lookahead, what ops hold that have not begun stays", "[simulator]") {
