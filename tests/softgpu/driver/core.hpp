@@ -51,6 +51,8 @@ struct Options {
     std::uint64_t fail_at = 0;
     CUresult fail_with = CUDA_ERROR_OUT_OF_MEMORY;
     int workers = 2;
+    bool modelled = false;  // SOFTGPU_TIME=model: virtual time (clock.hpp)
+    double operations_per_second = 1e12, bytes_per_second = 1e11;  // the device's roofline then
 };
 const Options& options();
 

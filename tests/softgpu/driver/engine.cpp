@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <unordered_map>
 
+#include "tests/softgpu/driver/clock.hpp"
 #include "tests/softgpu/driver/context.hpp"
 #include "tests/softgpu/driver/memory.hpp"
 #include "tests/softgpu/ptx/module.hpp"
@@ -84,6 +85,9 @@ void keep_handler() {
 
 void complete_locked(OpRef first);
 
+// A host function may wait for what the clock has to bring, and a waiting stream for the program.
+bool on_the_clock(EngineKind kind) { return modelled() && kind != EngineKind::host && kind != EngineKind::poll; }
+
 void run_engine(Engine& e);
 
 void make_ready_locked(const OpRef& op) {
@@ -107,9 +111,11 @@ void make_ready_locked(const OpRef& op) {
         }
         ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
         ::pthread_attr_destroy(&attributes);
+        if (on_the_clock(kind)) engine_runs();
     }
     e->ready.push_back(op);
     if (e->asleep || kind == EngineKind::poll) {  // the poller naps even with ops at hand
+        if (e->asleep && on_the_clock(kind)) engine_runs();
         e->asleep = false;
         e->wake.notify_one();
     }
@@ -118,7 +124,7 @@ void make_ready_locked(const OpRef& op) {
 void complete_locked(OpRef first) {
     std::vector<OpRef> todo;
     for (OpRef op = std::move(first);;) {
-        op->finished_ns = now_ns();
+        op->finished_ns = modelled() ? virtual_now() : now_ns();
         op->done.store(1, std::memory_order_release);
         op->done.notify_all();
         for (auto& next : op->dependents)
@@ -148,6 +154,21 @@ OpRef take_locked(Engine& e) {
 void sleep_until(std::int64_t ns) {
     timespec t{ns / 1000000000, ns % 1000000000};
     while (::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr) == EINTR) {}
+}
+
+// What the op lasts in modelled time, from what it did: the figures before and after.
+struct Done {
+    std::uint64_t bytes, operations;
+    static Done so_far() { return {figures().bytes_read + figures().bytes_written, figures().operations}; }
+};
+std::int64_t modelled_ns(const Work& work, EngineKind kind, const Done& before) {
+    constexpr double kOp = 2e-6, kTransfer = 10e-6;  // seconds that any op, any transfer takes
+    const Options& o = options();
+    const double link = kind == EngineKind::to_device ? o.host_to_device : o.device_to_host;
+    if (const std::uint64_t bytes = work.link_bytes()) return static_cast<std::int64_t>((kTransfer + (link > 0 ? static_cast<double>(bytes) / link : 0)) * 1e9);
+    const Done now = Done::so_far();
+    const double bytes = static_cast<double>(now.bytes - before.bytes + work.memory_bytes()), operations = static_cast<double>(now.operations - before.operations);
+    return static_cast<std::int64_t>((kOp + std::max(bytes / o.bytes_per_second, operations / o.operations_per_second)) * 1e9);
 }
 
 // Runs the work with the net under it. Trap: a fault jumps over the frames of run(), which must hold no lock then.
@@ -215,8 +236,13 @@ void run_engine(Engine& e) {
     ::prctl(PR_SET_TIMERSLACK, 1);
     static const char* const names[] = {"gpu-compute", "gpu-h2d", "gpu-d2h", "gpu-hostfn", "gpu-poll"};
     ::pthread_setname_np(::pthread_self(), names[static_cast<int>(e.kind) - 1]);
-    if (e.kind == EngineKind::poll) return run_poller(e);
+    if (e.kind == EngineKind::poll) {
+        if (modelled()) engine_thread();  // it naps, and wakes for what the program writes
+        return run_poller(e);
+    }
     auto& s = scheduler();
+    const bool timed = on_the_clock(e.kind);
+    if (timed) engine_thread();
     const double bandwidth = e.kind == EngineKind::to_device ? options().host_to_device : e.kind == EngineKind::to_host ? options().device_to_host : 0;
     OpRef last;                         // what ended before; it and its work die outside the lock
     std::shared_ptr<Work> last_work;
@@ -232,6 +258,7 @@ void run_engine(Engine& e) {
                 continue;
             }
             e.asleep = true;
+            if (timed) engine_rests();
             e.wake.wait(lock, [&] { return !e.asleep; });
             until_check = 0;
             continue;
@@ -244,17 +271,19 @@ void run_engine(Engine& e) {
             keep_handler();
             until_check = 64;
         }
-        const std::int64_t begin = now_ns();
-        if (options().shuffle && (op->order & 7) == 7) sleep_until(begin + static_cast<std::int64_t>(op->order >> 8 & 0x1ffff));  // up to 131 us
+        const std::int64_t begin = timed ? virtual_now() : now_ns();
+        const Done before = timed ? Done::so_far() : Done{};
+        if (options().shuffle && !timed && (op->order & 7) == 7) sleep_until(begin + static_cast<std::int64_t>(op->order >> 8 & 0x1ffff));  // up to 131 us
         if (!op->context->sticky || op->work->always()) {
             bool finished;
             set_sticky(*op, run_guarded(*op, [](Work& w, CUresult& r) { r = w.run(); return true; }, finished));
             ++figures().ops;
-            if (std::uint64_t bytes = op->work->link_bytes(); bytes && bandwidth > 0) {
+            if (std::uint64_t bytes = op->work->link_bytes(); bytes && bandwidth > 0 && !timed) {
                 // The link's own clock, so that late wake-ups do not add up. An idle link starts at once.
                 e.link_free = std::max(e.link_free, begin) + static_cast<std::int64_t>(static_cast<double>(bytes) / bandwidth * 1e9);
                 if (e.link_free > now_ns() + 20000) sleep_until(e.link_free);
             }
+            if (timed) hold_until(begin + modelled_ns(*op->work, e.kind, before));
         }
         lock.lock();
         complete_locked(op);

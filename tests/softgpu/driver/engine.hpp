@@ -27,6 +27,7 @@ struct Work {
     virtual bool always() const { return false; }  // runs even after a sticky error
     virtual bool step() { return true; }       // poller only: true when done
     virtual std::uint64_t link_bytes() const { return 0; }  // paced by the bandwidth of a copy engine
+    virtual std::uint64_t memory_bytes() const { return 0; }  // read and written on the device, where no kernel counts them
 };
 
 struct Op {

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "tests/softgpu/driver/clock.hpp"
 #include "tests/softgpu/driver/core.hpp"
 #include "tests/softgpu/driver/engine.hpp"
 #include "tests/softgpu/driver/memory.hpp"
@@ -92,7 +93,12 @@ Options* read_options() {
     o->count = env_number("SOFTGPU_COUNT", 0, 0, 1) != 0;
     o->assert_bytes = env_bytes("SOFTGPU_ASSERT_BYTES", 0);
     o->cache_folder = default_cache();
-    if (const char* text = std::getenv("SOFTGPU_TIME"); text && *text && std::strcmp(text, "wall")) bad_option("SOFTGPU_TIME", text, "wall (the one clock there is)");
+    if (const char* text = std::getenv("SOFTGPU_TIME"); text && *text && std::strcmp(text, "wall")) {  // model[:OPERATIONS[:BYTES]], per second
+        const int n = std::sscanf(text, "model:%lf:%lf", &o->operations_per_second, &o->bytes_per_second);
+        if (std::strncmp(text, "model", 5) || (text[5] && (text[5] != ':' || n < 1)) || !(o->operations_per_second > 0) || !(o->bytes_per_second > 0))
+            bad_option("SOFTGPU_TIME", text, "wall, or model:OPERATIONS:BYTES, both per second");
+        o->modelled = o->count = true;  // the roofline is over what is counted
+    }
     if (const char* text = std::getenv("SOFTGPU_REPORT")) o->report = text;
     o->workers = static_cast<int>(env_number("SOFTGPU_WORKERS", 2, 1, 64));
     if (const char* text = std::getenv("SOFTGPU_FAIL"); text && *text) {  // NAME:N[:ERROR]
@@ -116,13 +122,13 @@ void write_report() {
                           "{\"pid\": %d, \"memory\": %llu, \"device_bytes\": %llu, \"device_bytes_peak\": %llu, \"host_bytes\": %llu, "
                           "\"host_bytes_peak\": %llu, \"frames\": %llu, \"mappings\": %llu, \"ops\": %llu, \"kernels\": %llu, \"faults\": %llu, "
                           "\"bytes_to_device\": %llu, \"bytes_to_host\": %llu, \"bytes_on_device\": %llu, "
-                          "\"bytes_read\": %llu, \"bytes_written\": %llu, \"operations\": %llu, \"unwritten_reads\": %llu}\n",
+                          "\"bytes_read\": %llu, \"bytes_written\": %llu, \"operations\": %llu, \"unwritten_reads\": %llu, \"virtual_ns\": %lld}\n",
                           ::getpid(), (unsigned long long)o.memory, (unsigned long long)f.device_bytes, (unsigned long long)f.device_peak,
                           (unsigned long long)f.host_bytes, (unsigned long long)f.host_peak, (unsigned long long)f.frames,
                           (unsigned long long)f.mappings, (unsigned long long)f.ops, (unsigned long long)f.kernels,
                           (unsigned long long)f.faults, (unsigned long long)f.to_device, (unsigned long long)f.to_host,
                           (unsigned long long)f.on_device, (unsigned long long)f.bytes_read, (unsigned long long)f.bytes_written,
-                          (unsigned long long)f.operations, (unsigned long long)f.unwritten);
+                          (unsigned long long)f.operations, (unsigned long long)f.unwritten, (long long)(o.modelled ? virtual_now() : 0));
     if (FILE* file = std::fopen(o.report.c_str(), "ae")) {
         std::fwrite(line, 1, static_cast<std::size_t>(n), file);
         std::fclose(file);
@@ -184,13 +190,14 @@ CUresult initialise() {
     });
     started = true;
     if (!options().report.empty()) std::atexit(write_report);
-    gate = options().fail_name.empty() ? 0 : 1;
+    gate = options().fail_name.empty() && !options().modelled ? 0 : 1;
     return CUDA_SUCCESS;
 }
 
 CUresult pass_gate(const char* name) {
     if (forked || !started) return CUDA_ERROR_NOT_INITIALIZED;
     const auto& o = options();
+    if (o.modelled) clock_called(name);
     if (o.fail_at && (o.fail_name == "*" || o.fail_name == name) && ++calls == o.fail_at) {
         say("SOFTGPU_FAIL: call %llu of %s fails with %d", (unsigned long long)o.fail_at, name, o.fail_with);
         return o.fail_with;

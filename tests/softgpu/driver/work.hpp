@@ -37,6 +37,7 @@ struct CopyWork final : Work {
     std::uint64_t bytes() const { return params.WidthInBytes * params.Height * params.Depth; }
     std::uint64_t identity() const override { return mix(2 + static_cast<std::uint64_t>(kind), bytes()); }
     std::uint64_t link_bytes() const override { return source_host != destination_host ? bytes() : 0; }
+    std::uint64_t memory_bytes() const override { return 2 * bytes(); }
 };
 
 struct MemsetWork final : Work {
@@ -45,6 +46,7 @@ struct MemsetWork final : Work {
     CUresult run() override;
     std::string describe() const override;
     std::uint64_t identity() const override { return mix(mix(9, params.width), params.height); }
+    std::uint64_t memory_bytes() const override { return std::uint64_t{params.width} * params.height * params.elementSize; }
 };
 
 // cuStreamWaitValue, cuStreamWriteValue and batches of them.
