@@ -31,9 +31,10 @@ Position iteration_begin(const History& history, Position period) {
     return best;
 }
 
-Trace iteration_trace(const History& history, Position begin, Position period) {
+Iteration iteration_at(const History& history, Position begin, Position period) {
     const Position end = begin + period;
-    Trace trace;
+    Iteration iteration;
+    Trace& trace = iteration.trace;
     std::vector<std::int32_t> id(history.allocations().size(), -1);
     for (const bool persistent : {true, false}) {
         for (std::size_t i = 0; i < id.size(); ++i) {
@@ -44,6 +45,7 @@ Trace iteration_trace(const History& history, Position begin, Position period) {
             TraceBuffer& buffer = trace.buffers.emplace_back();
             buffer.id = BufferId(id[i]);
             buffer.bytes = Bytes(static_cast<std::int64_t>(a.bytes));
+            iteration.address.push_back(a.address);
             buffer.persistent = persistent;
             if (persistent) continue;
             buffer.alloc_op = OpIndex(static_cast<std::int32_t>(std::max<Position>(a.born - begin, 0)));
@@ -68,17 +70,22 @@ Trace iteration_trace(const History& history, Position begin, Position period) {
         op.stream = streams.try_emplace(seen.stream, static_cast<std::int32_t>(streams.size())).first->second;
         const Nanoseconds took = durations[static_cast<std::size_t>(at - begin)];
         op.duration = took.value >= 0 ? took : Nanoseconds(measured ? sum / measured : 0);
+        Iteration::Step& step = iteration.steps.emplace_back();
+        step = {seen.name, seen.shape, static_cast<std::uint32_t>(iteration.used.size()), 0};
         for (const History::Use& use : history.uses(seen)) {
+            const auto first = iteration.used.begin() + step.first;
+            if (std::find(first, iteration.used.end(), id[use.allocation]) == iteration.used.end()) iteration.used.push_back(id[use.allocation]);
             if (use.mode != Mode::write) op.reads.push_back(BufferId(id[use.allocation]));
             if (use.mode != Mode::read) op.writes.push_back(BufferId(id[use.allocation]));
         }
+        step.count = static_cast<std::uint32_t>(iteration.used.size()) - step.first;
         for (auto* set : {&op.reads, &op.writes}) {
             std::sort(set->begin(), set->end());
             set->erase(std::unique(set->begin(), set->end()), set->end());
         }
         trace.header.ideal += op.duration;
     }
-    return trace;
+    return iteration;
 }
 
 }  // namespace udnnmem::profiler

@@ -1,5 +1,8 @@
-// From the recent past of a run to the trace of one iteration.
+// From the recent past of a run to one iteration of it: its trace, and how to know its ops again.
 #pragma once
+
+#include <cstdint>
+#include <vector>
 
 #include "profiler/recorder/history.hpp"
 #include "profiler/trace/trace.hpp"
@@ -11,10 +14,22 @@ namespace udnnmem::profiler {
 // first. The last 2 * period ops correspond pairwise.
 Position iteration_begin(const History& history, Position period);
 
-// The trace of the ops from `begin`. Persistent: alive all the while. An allocation that is alive across the
+struct Iteration {
+    Trace trace;
+    struct Step {                      // one for each op of the trace
+        const char* name = "";
+        std::uint64_t shape = 0;
+        std::uint32_t first = 0, count = 0;  // of `used`
+    };
+    std::vector<Step> steps;
+    std::vector<std::int32_t> used;    // buffers in the order in which the op named them, without repeats
+    std::vector<std::uint64_t> address;  // of each buffer when it was last seen
+};
+
+// The iteration of the ops from `begin`. Persistent: alive all the while. An allocation that is alive across the
 // iteration's begin is two transient buffers, one to its release and one from its making. An op's duration is
 // the shorter of its own and that of the op a period later (kernels are slow the first time), where measured; if neither is,
 // the mean of the others. Streams are numbered in the order of their first ops.
-Trace iteration_trace(const History& history, Position begin, Position period);
+Iteration iteration_at(const History& history, Position begin, Position period);
 
 }  // namespace udnnmem::profiler

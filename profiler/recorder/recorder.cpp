@@ -2,7 +2,6 @@
 
 #include <new>
 
-#include "profiler/recorder/iteration.hpp"
 #include "profiler/trace/writer/json_line.hpp"
 
 namespace udnnmem::profiler {
@@ -80,7 +79,9 @@ void Recorder::read_timers() {
 }
 
 std::string Recorder::lines() {
-    const Trace trace = iteration_trace(history_, found_begin_, found_period_);
+    const Iteration iteration = iteration_at(history_, found_begin_, found_period_);
+    if (settings_.found) settings_.found(iteration);
+    const Trace& trace = iteration.trace;
     JsonLine learned("learned");
     learned.add("ops", static_cast<std::int64_t>(found_period_)).add("first_op", static_cast<std::int64_t>(found_begin_)).add("ideal_ns", trace.header.ideal);
     std::string text = learned.finish();

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "profiler/recorder/history.hpp"
+#include "profiler/recorder/iteration.hpp"
 #include "profiler/recorder/iteration_finder.hpp"
 #include "profiler/ring.hpp"
 
@@ -33,6 +34,7 @@ class Recorder {
         Position watched_periods = 16;    // how long a period is watched after it was found: it may be a part of a longer one
         // The measured time of an op, and its timer back; called from drain().
         std::function<Reading(std::int32_t timer, Nanoseconds& duration)> read_timer;
+        std::function<void(const Iteration&)> found;  // an iteration, each time that one is told; called from drain(). May be empty
         std::function<void()> ended;      // no timer is asked for any more; called once, from drain(). May be empty
         std::function<void()> wake;       // drain() should come soon: a quarter of the queue is full. May be empty
     };
