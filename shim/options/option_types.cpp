@@ -64,9 +64,13 @@ Expected<void> parse_value(std::string_view text, Size& to) {
 }
 
 Expected<void> parse_value(std::string_view text, Policy& to) {
-    if (!same(text, "demand")) return expected_was("demand (the one policy of this version)");
-    to = Policy::demand;
-    return {};
+    for (std::size_t i = 0; i < std::size(policy_names); ++i) {
+        if (same(text, policy_names[i])) {
+            to = static_cast<Policy>(i);
+            return {};
+        }
+    }
+    return expected_was("demand, belady, vdnn, capuchin, g10, delta or udnn");
 }
 
 Expected<void> parse_value(std::string_view text, Level& to) {

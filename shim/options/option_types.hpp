@@ -25,7 +25,10 @@ struct Size {
     Bytes resolve(Bytes whole, Bytes automatic) const;
 };
 
-enum class Policy : std::uint8_t { demand };
+// On a miss alone, or by a plan of the planner of that name (policy/planner.hpp) as far as it needs no recompute.
+enum class Policy : std::uint8_t { demand, belady, vdnn, capuchin, g10, delta, udnn };
+inline constexpr const char* policy_names[] = {"demand", "belady", "vdnn", "capuchin", "g10", "delta", "udnn"};
+inline const char* name_of(Policy p) { return policy_names[static_cast<int>(p)]; }
 
 // Ascending verbosity.
 enum class Level : std::uint8_t { error, warn, info, trace };

@@ -1,6 +1,7 @@
 // DevicePager: buffers made, freed, kept mapped for the next allocation of their size, and given up.
 #include <algorithm>
 
+#include "shim/host/quiet_thread.hpp"
 #include "shim/pager/pager.hpp"
 #include "shim/pager/rules.hpp"
 
@@ -12,7 +13,7 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit
 }  // namespace
 
 DevicePager::DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing> backing, std::size_t free_bytes, std::size_t total)
-    : pager_(pager), driver_(pager.driver()), device_(device), backing_(std::move(backing)), hasher_(driver_), slabs_(*this) {
+    : pager_(pager), driver_(pager.driver()), device_(device), backing_(std::move(backing)), hasher_(driver_), slabs_(*this), meter_in_(driver_), meter_out_(driver_) {
     const Settings& s = pager.settings();
     std::size_t budget = s.device_budget;
     if (s.device_share > 0) budget = static_cast<std::size_t>(s.device_share * static_cast<double>(total));
@@ -61,7 +62,7 @@ CUresult DevicePager::start_context(Lock&) {
     context_ = context;
     if (!started_) {
         started_ = true;
-        mover_ = std::thread([this] { run(); });
+        mover_ = host::quiet_thread([this] { run(); });
     }
     return CUDA_SUCCESS;
 }
@@ -80,6 +81,8 @@ void DevicePager::leave_context() {
         *stream = nullptr;
     }
     hasher_.stop();
+    meter_in_.forget_context();
+    meter_out_.forget_context();
     context_ = nullptr;
 }
 
@@ -98,7 +101,7 @@ Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
     b->residency = Residency::unbacked;
     b->table = b->opaque = b->touched = b->host_changed = false;
     b->looked_through = 0;
-    b->last_use = b->streams = 0;
+    b->last_use = b->streams = b->next_use = 0;
     b->host_valid = b->hash_known = b->pinned = b->moving = b->slab = b->live = b->stream_ordered = false;
     b->holds = b->granted = 0;
     b->refused = CUDA_SUCCESS;
@@ -138,6 +141,8 @@ bool DevicePager::fits(std::size_t capacity) const {
     return live + std::max(largest_, capacity) <= device_pool_->budget() + host_pool_->budget();
 }
 
+std::size_t DevicePager::small_below() const { return pager_.settings().small_below ? pager_.settings().small_below : granule() / 2; }
+
 // A parked buffer of just that size: one freed in the same stream serves at once, others once their ops have completed.
 Buffer* DevicePager::take_parked(std::size_t capacity, StreamSlot* slot) {
     auto [first, last] = parked_.equal_range(capacity);
@@ -151,6 +156,7 @@ Buffer* DevicePager::take_parked(std::size_t capacity, StreamSlot* slot) {
         b->table = b->opaque = b->touched = b->host_changed = false;
         b->drags.clear();
         b->looked_through = 0;
+        b->next_use = 0;
         b->pinned = b->stream_ordered = false;
         if (b->residency == Residency::device) host_pool_->give_back(b->host_frames);
         return b;
@@ -163,7 +169,6 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
     StreamSlot* slot = stream_ordered ? &pager_.streams().slot(stream) : nullptr;
     CUcontext context = nullptr;
     insist([&] { return driver_.cuCtxGetCurrent(&context); });
-    const std::size_t small_below = pager_.settings().small_below ? pager_.settings().small_below : granule() / 2;
     Lock lock(mutex_);
     if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
     auto count = [&](Buffer* b) {
@@ -174,10 +179,10 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
         use.high = std::max(use.high, use.current);
         stats_.peak_live = std::max(stats_.peak_live, live_bytes());
     };
-    if (bytes < small_below) {
+    if (bytes < small_below()) {
         out = slabs_.take(bytes, slot ? slot->index : -1, pool, context);
         if (!out) {
-            const std::size_t capacity = round_up(std::max<std::size_t>(granule(), 2 * small_below), granule());
+            const std::size_t capacity = round_up(std::max<std::size_t>(granule(), 2 * small_below()), granule());
             if (!fits(capacity)) return CUDA_ERROR_OUT_OF_MEMORY;
             Buffer* slab = new_buffer(capacity, capacity);
             if (!slab) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -384,6 +389,15 @@ std::size_t DevicePager::live_bytes() const {
 DevicePager::Memory DevicePager::memory() {
     Lock lock(mutex_);
     return {live_bytes(), device_pool_->made(), device_pool_->budget(), host_pool_->budget()};
+}
+
+DevicePager::Room DevicePager::room() {
+    Lock lock(mutex_);
+    std::size_t fixed = unmovable_;
+    for (const Buffer* b : buffers_)
+        if (b->pinned && !b->slab && b != scratch_) fixed += b->capacity;
+    const std::size_t budget = device_pool_->budget();
+    return {budget > fixed ? budget - fixed : 0, host_pool_->budget(), meter_in_.rate(), meter_out_.rate()};
 }
 
 bool DevicePager::fits_on_device(std::size_t bytes) {

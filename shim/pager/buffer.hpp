@@ -49,6 +49,7 @@ struct Buffer {
     std::atomic<bool> host_changed{false};       // an op ran on its host frames since their hash was taken
     std::atomic<std::uint64_t> last_use{0};      // sequence number of the last op that named it
     std::atomic<std::uint64_t> streams{0};       // streams of those ops, a bit each (StreamTable)
+    std::atomic<std::uint64_t> next_use{0};      // step of the plan that uses it next (DevicePager::plan_step); 0: none known
 
     // The mover's, under the device's mutex.
     std::vector<Frame*> device_frames, host_frames;  // in address order; empty: none

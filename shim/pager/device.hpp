@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <list>
 #include <map>
 #include <memory>
@@ -28,7 +29,9 @@
 #include "shim/pager/checked.hpp"
 #include "shim/pager/frames.hpp"
 #include "shim/pager/hasher.hpp"
+#include "shim/pager/link_meter.hpp"
 #include "shim/pager/move.hpp"
+#include "shim/pager/order.hpp"
 #include "shim/pager/settings.hpp"
 #include "shim/pager/slab.hpp"
 #include "shim/pager/stats.hpp"
@@ -59,6 +62,7 @@ class DevicePager {
 
     CUdevice device() const { return device_; }
     std::size_t granule() const { return backing_->granule(); }
+    std::size_t small_below() const;   // bytes; smaller allocations live in slabs
 
     // Called with the program's context current. Errors are CUDA's.
     // What the mover needs is there from now on. Else nothing can be managed, and what the program asks for is the driver's.
@@ -88,6 +92,13 @@ class DevicePager {
     bool leads_to(Buffer* table, CUdeviceptr address, CUdeviceptr& base, std::vector<Buffer::Drag>& out);
     void note_everything(std::uint64_t number, std::uint64_t stream_bit);
 
+    // What a plan wants moved, in this order; never waits for a move. Any thread, after the ops named were submitted.
+    void order(const Order* orders, std::size_t count);
+    // The program follows a plan and is at `step` of it (from 1, rising): victims are chosen by Buffer::next_use.
+    void plan_step(std::uint64_t step) { plan_clock_.store(step, std::memory_order_relaxed); }
+    // It does so no longer: victims are chosen by their last use.
+    void forget_orders();
+
     void context_destroying(CUcontext context);
     void stop();
 
@@ -97,6 +108,12 @@ class DevicePager {
         std::size_t live, frames, device_budget, host_budget;  // bytes: the program's; of device frames made
     };
     Memory memory();
+    // What a plan has to know: bytes that buffers may share, and the link's rates (bytes per second; 0: not measured yet).
+    struct Room {
+        std::size_t movable, host;
+        double in, out;
+    };
+    Room room();
     // Whether buffers of so many bytes can be on the device at once, beside what never leaves it.
     bool fits_on_device(std::size_t bytes);
     void pool_usage(CUmemoryPool pool, std::size_t& current, std::size_t& high, bool reset_high);
@@ -144,6 +161,22 @@ class DevicePager {
     bool unreachable(Move&);
     void fail_move(Move&, CUresult);
     bool verify_now();
+    bool step_clean(Move&);
+    bool copy_out(Buffer*);
+
+    // orders.cpp
+    bool take_orders();
+    bool serve_orders();
+    bool serve_orders_out();
+    bool serve_orders_in();
+    bool meant(const Order&) const;
+    bool will_go_out(const Order&) const;
+    std::size_t bytes_ordered_out() const;
+    std::size_t bytes_requested() const;
+    int moves_of(Move::Kind, Move::Kind) const;
+    std::uint64_t expected_use(const Buffer*) const;
+    bool needed_later(const Buffer*, const Buffer*) const;
+    bool follows_plan() const { return plan_clock_.load(std::memory_order_relaxed) != 0; }
 
     // requests.cpp
     bool serve_requests();
@@ -156,6 +189,7 @@ class DevicePager {
     bool land_on_host(Buffer*);
     Buffer* choose_victim(bool idle_only);
     void start_evict(Buffer*);
+    void start_clean(Buffer*);
     void start_fetch(Buffer*, std::vector<Frame*> frames, bool copy);
     void grant(Request&, CUresult);
     void hold(Request&);
@@ -186,6 +220,8 @@ class DevicePager {
     std::multimap<std::size_t, Buffer*> parked_;  // by capacity
     std::list<Request*> requests_;
     std::list<Move> moves_;
+    std::deque<Order> orders_out_, orders_in_;
+    LinkMeter meter_in_, meter_out_;
     std::size_t live_capacity_ = 0, largest_ = 0, unmovable_ = 0;
     std::uint64_t everything_use_ = 0, everything_streams_ = 0;
     int frozen_ = 0;                       // granted ops that may touch anything and are not submitted yet
@@ -198,6 +234,12 @@ class DevicePager {
     };
     std::unordered_map<CUmemoryPool, PoolUse> pools_;
     DeviceStats stats_;
+
+    // Orders on their way to the mover; not under mutex_, which the mover holds while it works.
+    std::mutex orders_mutex_;
+    std::vector<Order> ordered_;
+    std::atomic<bool> any_ordered_{false}, mover_asleep_{false};
+    std::atomic<std::uint64_t> plan_clock_{0};   // 0: no plan is followed
 };
 
 }  // namespace udnnmem::pager

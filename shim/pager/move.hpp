@@ -12,12 +12,12 @@
 namespace udnnmem::pager {
 
 struct Move {
-    enum class Kind : std::uint8_t { evict, fetch };
+    enum class Kind : std::uint8_t { evict, fetch, clean };  // clean: copied out, stays where it is
     enum class Stage : std::uint8_t {
         quiesce,   // leases that name the buffer are waited out, then the ops submitted before
         compare,   // evict: hashing, to see whether the host copy still holds
         copy,      // hash and copy out, or copy in
-        check,     // remapped; the frames left behind are hashed once more
+        check,     // remapped; the frames left behind are hashed once more (clean: the host copy is)
         recheck,   // evict: they had changed: is the host copy what was copied?
         recopy,    // evict: copied again
     };
@@ -28,6 +28,7 @@ struct Move {
     std::vector<Buffer*> through; // tables that were found to lead to the buffer: ops that name them may be using it
     bool copy = true;             // fetch: contents are wanted
     bool clean = false;           // evict: nothing had to be copied
+    std::uint64_t used = 0;       // clean: the buffer's last use when it began
     bool cancelled = false;
     CUevent event = nullptr;      // of the stage in progress
     bool recorded = false;

@@ -19,6 +19,7 @@ void DevicePager::run() {
         if (!context_) current = nullptr;
         bool progress = step_moves();
         progress |= serve_requests();
+        progress |= serve_orders();
         if (progress) {
             check();
             backoff = std::chrono::microseconds(10);
@@ -28,8 +29,10 @@ void DevicePager::run() {
             continue;
         }
         if (moves_.empty()) granted_.notify_all();  // context_destroying() waits for this
-        if (moves_.empty() && requests_.empty()) {
-            mover_wake_.wait(lock);
+        if (moves_.empty() && requests_.empty() && orders_out_.empty() && orders_in_.empty()) {
+            mover_asleep_.store(true, std::memory_order_seq_cst);
+            if (!any_ordered_.load(std::memory_order_seq_cst)) mover_wake_.wait(lock);
+            mover_asleep_.store(false, std::memory_order_relaxed);
         } else {
             mover_wake_.wait_for(lock, backoff);
             backoff = std::min(backoff * 2, std::chrono::microseconds(200));
@@ -65,6 +68,17 @@ void DevicePager::start_evict(Buffer* b) {
     b->residency.store(Residency::evicting, std::memory_order_seq_cst);
     moves_.push_back(std::move(m));
     last_progress_ns_ = m.start_ns;
+}
+
+// The buffer stays where it is and open to launches.
+void DevicePager::start_clean(Buffer* b) {
+    Move m;
+    m.kind = Move::Kind::clean;
+    m.buffer = b;
+    m.used = b->last_use.load();
+    m.start_ns = now_ns();
+    b->moving = true;
+    moves_.push_back(std::move(m));
 }
 
 void DevicePager::start_fetch(Buffer* b, std::vector<Frame*> frames, bool copy) {
@@ -141,7 +155,7 @@ void DevicePager::fail_move(Move& m, CUresult error) {
     drain(m.kind == Move::Kind::fetch ? in_stream_ : out_stream_);  // frames change hands next
     if (m.kind == Move::Kind::fetch) {
         device_pool_->give_back(m.frames);
-        b->refused = error;
+        if (b->holds) b->refused = error;  // a launch waits for it
         finish(m, Residency::host);
     } else {
         b->pinned = true;
@@ -244,18 +258,27 @@ bool DevicePager::step(Move& m) {
         }
         return true;
     }
-    return m.kind == Move::Kind::evict ? step_evict(m) : step_fetch(m);
+    meter_in_.poll();
+    meter_out_.poll();
+    switch (m.kind) {
+        case Move::Kind::evict: return step_evict(m);
+        case Move::Kind::clean: return step_clean(m);
+        default: return step_fetch(m);
+    }
+}
+
+bool DevicePager::copy_out(Buffer* b) {
+    meter_out_.begin(out_stream_);
+    for (std::size_t i = 0; i < b->device_frames.size(); ++i)
+        if (backing_->copy_out(*b->host_frames[i], *b->device_frames[i], out_stream_) != CUDA_SUCCESS) return false;
+    meter_out_.end(out_stream_, b->capacity);
+    stats_.bytes_out += b->capacity;
+    return true;
 }
 
 bool DevicePager::step_evict(Move& m) {
     Buffer* b = m.buffer;
     const bool landing = backing_->host_frames_can_be_mapped();
-    auto copy_out = [&] {
-        for (std::size_t i = 0; i < b->device_frames.size(); ++i)
-            if (backing_->copy_out(*b->host_frames[i], *b->device_frames[i], out_stream_) != CUDA_SUCCESS) return false;
-        stats_.bytes_out += b->capacity;
-        return true;
-    };
     switch (m.stage) {
         case Move::Stage::quiesce: {
             if (!unreachable(m)) return false;
@@ -274,7 +297,7 @@ bool DevicePager::step_evict(Move& m) {
             }
             if (b->host_frames.empty() && !host_frames_for(b, b->host_frames)) return fail_move(m, CUDA_ERROR_OUT_OF_MEMORY), true;
             b->host_valid = b->hash_known = false;
-            if (!hash(m, b->device_frames, out_stream_) || !copy_out() || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            if (!hash(m, b->device_frames, out_stream_) || !copy_out(b) || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             m.stage = Move::Stage::copy;
             return true;
         }
@@ -287,7 +310,7 @@ bool DevicePager::step_evict(Move& m) {
                 break;
             }
             b->host_valid = b->hash_known = false;
-            if (!hash(m, b->device_frames, out_stream_) || !copy_out() || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            if (!hash(m, b->device_frames, out_stream_) || !copy_out(b) || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             m.stage = Move::Stage::copy;
             return true;
         }
@@ -330,7 +353,7 @@ bool DevicePager::step_evict(Move& m) {
                 finish(m, Residency::host);
                 return true;
             }
-            if (!hash(m, b->device_frames, out_stream_) || !copy_out() || !record(m, out_stream_)) {
+            if (!hash(m, b->device_frames, out_stream_) || !copy_out(b) || !record(m, out_stream_)) {
                 lost(b, "could not be copied again after it was written during a move");
                 finish(m, Residency::host);
                 return true;
@@ -370,6 +393,48 @@ bool DevicePager::step_evict(Move& m) {
     return true;
 }
 
+// Copied out ahead of an eviction, which then finds by its hash that there is nothing to copy. Launches may use the buffer
+// meanwhile; then only a hash can say that the copy is of one moment.
+bool DevicePager::step_clean(Move& m) {
+    Buffer* b = m.buffer;
+    auto give_up = [&] {
+        drain(out_stream_);
+        finish(m, Residency::device);
+        return true;
+    };
+    switch (m.stage) {
+        case Move::Stage::quiesce: {
+            if (b->host_frames.empty() && !host_frames_for(b, b->host_frames)) return give_up();
+            b->host_valid = b->hash_known = false;
+            if (!hash(m, b->device_frames, out_stream_) || !copy_out(b) || !record(m, out_stream_)) return give_up();
+            m.stage = Move::Stage::copy;
+            return true;
+        }
+        case Move::Stage::copy: {
+            if (!passed(m)) return false;
+            std::uint64_t addresses = 0;
+            b->host_hash = hasher_.read(m.ticket, &addresses);
+            m.ticket = -1;
+            if (addresses) return finish(m, Residency::device), true;  // tables are learned when they go
+            if (!leased(b) && b->last_use.load() == m.used) {
+                b->host_valid = b->hash_known = true;
+                return finish(m, Residency::device), true;
+            }
+            if (!backing_->host_frames_can_be_mapped()) return finish(m, Residency::device), true;
+            if (!hash(m, b->host_frames, out_stream_) || !record(m, out_stream_)) return give_up();
+            m.stage = Move::Stage::check;
+            return true;
+        }
+        default: {
+            if (!passed(m)) return false;
+            b->host_valid = b->hash_known = hasher_.read(m.ticket, nullptr) == b->host_hash;
+            m.ticket = -1;
+            finish(m, Residency::device);
+            return true;
+        }
+    }
+}
+
 // Whether this move's bytes are hashed once more: always at first, then the share that the user set.
 bool DevicePager::verify_now() {
     const std::uint64_t n = moves_begun_++;
@@ -386,9 +451,11 @@ bool DevicePager::step_fetch(Move& m) {
             if (!unreachable(m)) return false;
             if (b->host_changed.exchange(false)) b->hash_known = false;
             if (m.copy) {
+                meter_in_.begin(in_stream_);
                 for (std::size_t i = 0; i < m.frames.size(); ++i)
                     if (backing_->copy_in(*m.frames[i], *b->host_frames[i], in_stream_) != CUDA_SUCCESS)
                         return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+                meter_in_.end(in_stream_, b->capacity);
                 if (!record(m, in_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
                 stats_.bytes_in += b->capacity;
             }

@@ -195,7 +195,7 @@ bool DevicePager::bring(Request& r, Buffer* b) {
     r.moved = true;
     if (!force && make_room(b->capacity)) return true;
     // Room is on its way as long as something moves out.
-    const bool coming = std::any_of(moves_.begin(), moves_.end(), [](const Move& m) { return m.kind == Move::Kind::evict; });
+    const bool coming = moves_of(Move::Kind::evict, Move::Kind::evict) || bytes_ordered_out();
     if (coming && !past_deadline(r) && !force) return false;
     if (!b->slab && backing_->host_frames_can_be_mapped() && (b->residency == Residency::host || land_on_host(b))) {
         r.host_allowed = true;
@@ -300,8 +300,10 @@ bool DevicePager::make_room(std::size_t bytes) {
     bool progress = false;
     if (coming < bytes && release_parked(bytes - coming)) return true;
     while (coming < bytes) {
-        const bool enough = coming + stuck >= bytes;
+        const bool enough = coming + stuck + bytes_ordered_out() >= bytes;
         Buffer* victim = choose_victim(enough);
+        // A plan's evictions that only wait for their ops are worth waiting for.
+        if (victim && enough && follows_plan() && expected_use(victim) != UINT64_MAX) victim = nullptr;
         if (!victim) break;
         (quiet(victim) ? coming : stuck) += victim->capacity;
         progress = true;
@@ -332,7 +334,7 @@ bool DevicePager::release_parked(std::size_t bytes) {
     return progress;
 }
 
-// The least recently used of those that may move; one whose ops have completed rather than one that is still in use, or
+// The least recently used of those that may move (by a plan: the one that is used again last); one whose ops have completed rather than one that is still in use, or
 // else (`idle_only`) none.
 Buffer* DevicePager::choose_victim(bool idle_only) {
     std::vector<Buffer*> oldest;
@@ -341,7 +343,11 @@ Buffer* DevicePager::choose_victim(bool idle_only) {
     if (oldest.empty()) return nullptr;
     constexpr std::size_t kLookedAt = 16;
     const auto end = oldest.begin() + static_cast<std::ptrdiff_t>(std::min(kLookedAt, oldest.size()));
-    std::partial_sort(oldest.begin(), end, oldest.end(), [](Buffer* a, Buffer* b) { return a->last_use.load() < b->last_use.load(); });
+    const bool planned = follows_plan();
+    std::partial_sort(oldest.begin(), end, oldest.end(), [&](Buffer* a, Buffer* b) {
+        if (planned && expected_use(a) != expected_use(b)) return needed_later(a, b);
+        return a->last_use.load() < b->last_use.load();
+    });
     const auto idle = std::find_if(oldest.begin(), end, [this](Buffer* b) { return quiet(b); });
     if (idle != end) return *idle;
     return idle_only ? nullptr : oldest.front();

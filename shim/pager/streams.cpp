@@ -117,7 +117,11 @@ void StreamTable::submitted(StreamSlot& s, std::uint64_t number) {
     raise(s.last_op, number);
     const std::uint32_t n = s.unmarked.load(std::memory_order_relaxed) + 1;
     s.unmarked.store(n, std::memory_order_relaxed);
-    if (n < kMarkEvery && !s.per_thread) return;
+    if (n >= kMarkEvery || s.per_thread) mark(s);
+}
+
+void StreamTable::mark(StreamSlot& s) {
+    if (s.last_op.load() <= s.marked.load()) return;
     if (capturing() && (s.stream == CU_STREAM_LEGACY || s.per_thread || is_capturing(s.stream))) return;
     poll(s);
     record_mark(s);

@@ -59,6 +59,8 @@ class StreamTable {
 
     // After an op was submitted and numbered: notes it and records a mark when one is due.
     void submitted(StreamSlot&, std::uint64_t number);
+    // A mark now, by the thread that launched there last: it has to be known soon when that op completes.
+    void mark(StreamSlot&);
     // Records marks on every stream whose tail has none (a thread that is about to wait for memory calls this).
     void mark_tails();
     // The program has waited for (or found complete) a stream, or everything of a context.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "interpose/driver.hpp"
 #include "shim/log/log.hpp"
@@ -123,11 +124,11 @@ class Observation {
 };
 thread_local Touches Observation::touches_;
 
-// Each address of a graph once. An earlier node may read what a later one overwrites.
+// Each address of a graph once, where it comes first. An earlier node may read what a later one overwrites.
 void merge(Touches& touches) {
+    std::unordered_set<std::uint64_t> seen;
+    std::erase_if(touches, [&](const profiler::Touch& t) { return !seen.insert(t.address).second; });
     for (profiler::Touch& t : touches) t.mode = profiler::Mode::read_write;
-    std::sort(touches.begin(), touches.end(), [](const auto& a, const auto& b) { return a.address < b.address; });
-    touches.erase(std::unique(touches.begin(), touches.end(), [](const auto& a, const auto& b) { return a.address == b.address; }), touches.end());
 }
 
 // What makes two pieces of work the same, besides the memory that they name.
@@ -144,6 +145,12 @@ std::uint64_t shape_of(const Work& w) {
 }
 const char* name_of(const Work& w) { return w.launch ? w.launch->layout->name : w.entry_point; }
 
+// The plan that the program runs by; null: none, or this may be recorded into a graph and not run now.
+executor::Executor* plan_of(Session& s) {
+    executor::Executor* const plan = s.executing();
+    return plan && !s.pager().streams().capturing() ? plan : nullptr;
+}
+
 CUresult work(const Work& w, Submit submit) noexcept {
     Session* s = Session::get();
     if (!s) return submit();
@@ -152,11 +159,14 @@ CUresult work(const Work& w, Submit submit) noexcept {
     Observation seen(*s, w.stream);
     op.stream = w.stream;
     op.kernel = w.kind == WorkKind::kernel;
+    executor::Executor* const plan = plan_of(*s);
+    std::int32_t step = executor::Follower::nowhere;
     try {
         if (w.kind == WorkKind::copy)
             if (const CUresult result = pin_pointers_escaping(p, w); result != CUDA_SUCCESS) return result;
         name_accesses(p, w, op, seen.touches());
         if (!op.count && !op.everything) return submit();
+        if (plan) step = plan->before(name_of(w), shape_of(w), op);
         if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return result;
         seen.submitting();
         // Before the call: what the copy brings may be used by an op of another thread as soon as it is submitted.
@@ -167,6 +177,7 @@ CUresult work(const Work& w, Submit submit) noexcept {
     const CUresult result = submit();
     seen.submitted(name_of(w), shape_of(w), result);
     p.leave(op, result);
+    if (plan && result == CUDA_SUCCESS) plan->after(step, op);
     if (w.launch) s->launched();
     return result;
 }
@@ -222,6 +233,8 @@ CUresult launch_in_pieces(Pager& p, CUgraphExec exec, const GraphExec& graph, CU
     return order->event ? d.cuEventRecord(order->event, stream) : CUDA_SUCCESS;
 }
 
+constexpr const char* kGraphLaunch = "cuGraphLaunch";
+
 CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream, Submit submit) noexcept {
     Session* s = Session::get();
     if (!s) return submit();
@@ -230,18 +243,21 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     op.stream = stream;
     op.kernel = true;
     Observation seen(*s, stream);
+    executor::Executor* const plan = plan_of(*s);
+    std::int32_t step = executor::Follower::nowhere;
     std::uint64_t shape = 0;
     try {
         for (const GraphNode& node : graph.nodes()) {
             if (!node.enabled) continue;
             name_accesses(p, node.work, op, seen.touches());
-            if (seen.touches()) shape = shape * 0x9e3779b97f4a7c15u + shape_of(node.work);
+            if (plan || seen.touches()) shape = shape * 0x9e3779b97f4a7c15u + shape_of(node.work);
         }
         if (Touches* all = seen.touches()) merge(*all);
         op.overwrites.clear();  // an earlier node may read what a later one overwrites
         if ((!op.count && !op.everything) || !holds("graph")) return submit();
         if (!p.streams().is_capturing(stream) && graph.issuable() && !p.fits_together(op))
             return launch_in_pieces(p, exec, graph, stream);
+        if (plan) step = plan->before(kGraphLaunch, shape, op);
         if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return result;
         seen.submitting();
         if (!op.captured)
@@ -251,8 +267,9 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const CUresult result = submit();
-    seen.submitted("cuGraphLaunch", shape, result);
+    seen.submitted(kGraphLaunch, shape, result);
     p.leave(op, result);
+    if (plan && result == CUDA_SUCCESS) plan->after(step, op);
     s->launched();
     return result;
 }

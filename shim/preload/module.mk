@@ -1,6 +1,6 @@
 # build/libudnnmem.so: everything in one object that depends on libc alone.
 PRELOAD_OBJECTS := $(call objects,$(wildcard shim/preload/*.cpp))
-PRELOAD_LIBRARIES := $(patsubst %,$(B)/lib/lib%.a,interpose pager recorder options host log trace_writer)
+PRELOAD_LIBRARIES := $(patsubst %,$(B)/lib/lib%.a,interpose executor policy pager recorder options host log trace_writer trace)
 $(call library,preload,$(wildcard shim/preload/*.cpp))
 $(B)/libudnnmem.so: $(PRELOAD_OBJECTS) $(PRELOAD_LIBRARIES) $(INTERPOSE_EXPORTS)
 	@echo "  link  $@"

@@ -123,6 +123,7 @@ bool Session::start() {
     if (const char* ms = std::getenv("UDNNMEM_TEST_DEADLINE_MS")) settings.deadline_ns = std::atoll(ms) * 1'000'000;
     pager_ = std::make_unique<pager::Pager>(driver, settings, *this);
     open_trace();
+    start_learning();
     return true;
 }
 
@@ -159,9 +160,27 @@ void Session::open_trace() {
     settings.header.started_unix_ns = now.tv_sec * 1'000'000'000LL + now.tv_nsec;
     settings.warn = [](const char* message) { log::warn("{}", message); };
     settings.figures = [this] { return figures(); };
-    settings.more = [this](bool last) { return learner_->drain(last); };
-    learner_ = std::make_unique<Learner>([this] { trace_->wake(); });
+    settings.more = [this](bool) { return learner_ ? learner_->take_lines() : std::string(); };
     trace_ = std::make_unique<profiler::TraceWriter>(std::move(settings));
+}
+
+void Session::start_learning() {
+    if (options_.policy != Policy::demand) {
+        executor::Executor::Settings settings;
+        settings.planner = policy::find_planner(name_of(options_.policy));
+        settings.say = [](const std::string& text) { log::info("{}", text); };
+        settings.thread_started = [] {
+            interpose::hold_guard_for_life();
+            pthread_setname_np(pthread_self(), "udnnmem-plan");
+        };
+        // For the tests: plans that lie.
+        if (const char* seed = std::getenv("UDNNMEM_TEST_LIE")) settings.lie = std::strtoull(seed, nullptr, 10);
+        executor_ = std::make_unique<executor::Executor>(*pager_, std::move(settings));
+    }
+    if (!executor_ && !trace_) return;
+    learner_ = std::make_unique<Learner>(trace_ != nullptr, [this](const profiler::Iteration& iteration) {
+        if (executor_) executor_->learned(iteration);
+    });
 }
 
 // What a user wants to know before the program's own output.
@@ -169,8 +188,9 @@ void Session::introduce(pager::DevicePager& d) {
     if (told_[d.device() & 63].exchange(true)) return;
     const auto s = d.stats();
     if (!options_.quiet)
-        log::note("{} manages device {}: budget {:.1f} MiB, host budget {:.1f} MiB, policy demand", UDNNMEM_VERSION,
-                  static_cast<int>(d.device()), static_cast<double>(s.budget) / (1 << 20), static_cast<double>(s.host_budget) / (1 << 20));
+        log::note("{} manages device {}: budget {:.1f} MiB, host budget {:.1f} MiB, policy {}", UDNNMEM_VERSION,
+                  static_cast<int>(d.device()), static_cast<double>(s.budget) / (1 << 20), static_cast<double>(s.host_budget) / (1 << 20),
+                  name_of(options_.policy));
     if (!trace_) return;
     profiler::RunConfig config;
     config.device = d.device();
@@ -183,7 +203,7 @@ void Session::introduce(pager::DevicePager& d) {
     config.budget = Bytes(static_cast<std::int64_t>(s.budget));
     config.host_budget = Bytes(static_cast<std::int64_t>(s.host_budget));
     config.granule = Bytes(static_cast<std::int64_t>(d.granule()));
-    config.policy = "demand";
+    config.policy = name_of(options_.policy);
     config.verify = options_.verify;
     trace_->config(config);
 }
@@ -232,6 +252,8 @@ void Session::summary() {
 
 // At exit. Destructors that run later may still call the driver, so the movers live on.
 void Session::end() {
+    if (learner_) learner_->stop();
+    if (executor_) executor_->stop();
     if (trace_) trace_->close();
     summary();
     if constexpr (pager::checked)

@@ -11,6 +11,7 @@
 
 #include "interpose/handlers.hpp"
 #include "profiler/trace/writer/trace_writer.hpp"
+#include "shim/executor/executor.hpp"
 #include "shim/options/options.hpp"
 #include "shim/pager/pager.hpp"
 #include "shim/preload/learner.hpp"
@@ -29,6 +30,8 @@ class Session final : public pager::Sink {
     bool accepts_new() const { return accepting_.load(std::memory_order_relaxed); }
     // While the run's iteration is being learned; null before and after.
     Learner* learning() { return learner_ && learner_->recorder.on() ? learner_.get() : nullptr; }
+    // While the program runs by a plan, or is about to; null before and after.
+    executor::Executor* executing() { return executor_ && executor_->on() ? executor_.get() : nullptr; }
     // The first managed allocation of a device says how it is managed.
     void allocated(pager::DevicePager& device) {
         allocations_.fetch_add(1, std::memory_order_relaxed);
@@ -37,6 +40,7 @@ class Session final : public pager::Sink {
     // A launch was made: from the first one on there is a trace.
     void launched() {
         if (trace_) trace_->start();
+        if (learner_) learner_->start();
     }
     void end();
 
@@ -47,6 +51,7 @@ class Session final : public pager::Sink {
   private:
     bool start();
     void open_trace();
+    void start_learning();
     void introduce(pager::DevicePager&);
     void summary();
     profiler::RunSummary figures();
@@ -54,7 +59,8 @@ class Session final : public pager::Sink {
     Options options_;
     std::unique_ptr<pager::Pager> pager_;
     std::unique_ptr<profiler::TraceWriter> trace_;
-    std::unique_ptr<Learner> learner_;   // none without a trace
+    std::unique_ptr<executor::Executor> executor_;   // none on demand
+    std::unique_ptr<Learner> learner_;               // none without a trace and on demand
     std::atomic<bool> accepting_{true};
     std::atomic<bool> told_[64] = {};
     std::atomic<std::int64_t> allocations_{0};

@@ -44,7 +44,7 @@ TEST_CASE("without any variable every option has its default") {
     CHECK(options->budget.form == Size::Form::automatic);
     CHECK(options->host_budget.form == Size::Form::share);
     CHECK(options->host_budget.share == 0.8);
-    CHECK(options->policy == Policy::demand);
+    CHECK(options->policy == Policy::udnn);
     CHECK(options->trace.text == "udnnmem.%h.%p.jsonl.zst");
     CHECK(options->verify == 0.01);
     CHECK(options->debug == Level::warn);
@@ -90,8 +90,8 @@ TEST_CASE("a wrong value is one line: what, where, what was expected, how to be 
     CHECK(error_of({{"UDNNMEM_BUDGET", "0"}}).find("more than nothing") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_BUDGET", "0%"}}).find("more than nothing") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_HOST_BUDGET", "0"}}) == "(no error)");
-    CHECK(error_of({{"UDNNMEM_POLICY", "udnn"}}) ==
-          "UDNNMEM_POLICY=udnn: expected demand (the one policy of this version); unset it for the default, demand");
+    CHECK(error_of({{"UDNNMEM_POLICY", "magic"}}) ==
+          "UDNNMEM_POLICY=magic: expected demand, belady, vdnn, capuchin, g10, delta or udnn; unset it for the default, udnn");
     CHECK(error_of({{"UDNNMEM_VERIFY", "1.5"}}).find("expected a share from 0 to 1") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_VERIFY", "1%"}}).find("expected a share from 0 to 1") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_DEBUG", "loud"}}).find("error, warn, info or trace") != std::string::npos);

@@ -1,0 +1,1 @@
+$(call library,executor,$(wildcard shim/executor/*.cpp))

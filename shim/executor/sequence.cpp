@@ -1,0 +1,58 @@
+#include "shim/executor/sequence.hpp"
+
+#include <algorithm>
+
+namespace udnnmem::executor {
+
+Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_below, std::size_t granule,
+                       const std::function<pager::Buffer*(std::uint64_t)>& find) {
+    Sequence s;
+    const profiler::Trace& trace = iteration.trace;
+    s.plan_trace.header = trace.header;
+    std::vector<std::int32_t> logical(trace.buffers.size(), -1);
+    for (std::size_t i = 0; i < trace.buffers.size(); ++i) {
+        const profiler::TraceBuffer& buffer = trace.buffers[i];
+        const auto bytes = static_cast<std::size_t>(buffer.bytes.value);
+        if (bytes < small_below) continue;
+        pager::Buffer* const known = buffer.persistent ? find(iteration.address[i]) : nullptr;
+        if (buffer.persistent && !known) return {};
+        logical[i] = static_cast<std::int32_t>(s.persistent.size());
+        s.persistent.push_back(known);
+        profiler::TraceBuffer& planned = s.plan_trace.buffers.emplace_back(buffer);
+        planned.id = BufferId(logical[i]);
+        planned.bytes = Bytes(static_cast<std::int64_t>((bytes + granule - 1) / granule * granule));
+    }
+    auto kept = [&](const std::vector<BufferId>& ids) {
+        std::vector<BufferId> out;
+        for (const BufferId id : ids)
+            if (const std::int32_t l = logical[static_cast<std::size_t>(id.value)]; l >= 0) out.push_back(BufferId(l));
+        return out;
+    };
+    for (std::size_t k = 0; k < iteration.steps.size(); ++k) {
+        const profiler::Iteration::Step& from = iteration.steps[k];
+        Sequence::Step step{from.name, from.shape, static_cast<std::uint32_t>(s.uses.size()), 0};
+        for (std::uint32_t i = 0; i < from.count; ++i)
+            if (const std::int32_t l = logical[static_cast<std::size_t>(iteration.used[from.first + i])]; l >= 0) s.uses.push_back({l, 0});
+        step.count = static_cast<std::uint32_t>(s.uses.size()) - step.first;
+        s.steps.push_back(step);
+        profiler::TraceOp& op = s.plan_trace.ops.emplace_back(trace.ops[k]);
+        op.reads = kept(op.reads);
+        op.writes = kept(op.writes);
+    }
+    // Backwards, twice around: the next use of a persistent buffer may be in the next iteration.
+    const auto n = static_cast<std::int64_t>(s.steps.size());
+    std::vector<std::int64_t> next(s.persistent.size(), -1);
+    for (std::int64_t at = 2 * n - 1; at >= 0; --at) {
+        const Sequence::Step& step = s.steps[static_cast<std::size_t>(at % n)];
+        for (std::uint32_t i = step.first; i < step.first + step.count; ++i) {
+            Sequence::Use& use = s.uses[i];
+            std::int64_t& seen = next[static_cast<std::size_t>(use.buffer)];
+            const bool stays = s.persistent[static_cast<std::size_t>(use.buffer)] != nullptr;
+            if (at < n) use.again = seen >= 0 && (stays || seen < n) ? static_cast<std::uint32_t>(seen - at) : 0;
+            seen = at;
+        }
+    }
+    return s;
+}
+
+}  // namespace udnnmem::executor

@@ -1,0 +1,41 @@
+// A learned iteration in the form in which the launch path follows it: its steps with the buffers that can be moved, and
+// the same as a trace for a planner. What lies in slabs never moves and is left out of both.
+//
+// Logical buffers are numbered as in `plan_trace.buffers`. Immutable once made.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "profiler/recorder/iteration.hpp"
+#include "profiler/trace/trace.hpp"
+
+namespace udnnmem::pager {
+struct Buffer;
+}
+
+namespace udnnmem::executor {
+
+struct Sequence {
+    struct Use {
+        std::int32_t buffer;   // logical
+        std::uint32_t again;   // steps until it is used next, in this iteration or the next one; 0: never (a transient's last use)
+    };
+    struct Step {
+        const char* name;
+        std::uint64_t shape;
+        std::uint32_t first, count;  // of `uses`, in the order in which the op names them
+    };
+    std::vector<Step> steps;
+    std::vector<Use> uses;
+    std::vector<pager::Buffer*> persistent;  // per logical buffer: which one it is; null for a transient
+    profiler::Trace plan_trace;              // sizes in whole granules
+};
+
+// `find` answers with the managed buffer at an address, null for none. Buffers below `small_below` bytes are in slabs.
+// No steps: a persistent buffer is gone already.
+Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_below, std::size_t granule,
+                       const std::function<pager::Buffer*(std::uint64_t)>& find);
+
+}  // namespace udnnmem::executor

@@ -1,0 +1,154 @@
+// DevicePager: orders, what a plan wants moved ahead of need (order.hpp).
+#include <algorithm>
+
+#include "shim/pager/pager.hpp"
+
+namespace udnnmem::pager {
+namespace {
+constexpr std::size_t kLookedAt = 16;  // orders out that are waited for at a time, so that one slow stream holds up no other
+constexpr int kMostAtOnce = 4;         // moves of one direction: one copies, the next ones get ready
+}  // namespace
+
+void DevicePager::order(const Order* orders, std::size_t count) {
+    {
+        std::lock_guard lock(orders_mutex_);
+        ordered_.insert(ordered_.end(), orders, orders + count);
+    }
+    any_ordered_.store(true, std::memory_order_seq_cst);
+    if (!mover_asleep_.load(std::memory_order_seq_cst)) return;
+    Lock lock(mutex_);  // it waits, or is about to look once more
+    mover_wake_.notify_one();
+}
+
+void DevicePager::forget_orders() {
+    Lock lock(mutex_);
+    {
+        std::lock_guard inner(orders_mutex_);
+        ordered_.clear();
+    }
+    orders_out_.clear();
+    orders_in_.clear();
+    plan_clock_.store(0);
+}
+
+bool DevicePager::take_orders() {
+    if (!any_ordered_.load(std::memory_order_relaxed)) return false;
+    std::lock_guard lock(orders_mutex_);
+    any_ordered_.store(false, std::memory_order_relaxed);
+    for (const Order& o : ordered_) (o.kind == Order::Kind::fetch ? orders_in_ : orders_out_).push_back(o);
+    ordered_.clear();
+    return true;
+}
+
+bool DevicePager::meant(const Order& o) const { return o.buffer->live && o.buffer->id == o.id; }
+
+// Whether carrying it out is still to be expected.
+bool DevicePager::will_go_out(const Order& o) const {
+    const Buffer* b = o.buffer;
+    return meant(o) && !b->pinned && !b->slab && b->last_use.load() <= o.after &&
+           (b->residency == Residency::device || b->residency == Residency::fetching);
+}
+
+std::size_t DevicePager::bytes_ordered_out() const {
+    std::size_t bytes = 0;
+    for (const Order& o : orders_out_)
+        if (o.kind == Order::Kind::evict && will_go_out(o)) bytes += o.buffer->capacity;
+    return bytes;
+}
+
+int DevicePager::moves_of(Move::Kind first, Move::Kind second) const {
+    return static_cast<int>(std::count_if(moves_.begin(), moves_.end(), [&](const Move& m) { return m.kind == first || m.kind == second; }));
+}
+
+bool DevicePager::serve_orders() {
+    bool progress = take_orders();
+    if (frozen_) return progress;
+    if (!orders_out_.empty()) progress |= serve_orders_out();
+    if (!orders_in_.empty()) progress |= serve_orders_in();
+    return progress;
+}
+
+bool DevicePager::serve_orders_out() {
+    bool progress = false;
+    int under_way = moves_of(Move::Kind::evict, Move::Kind::clean);
+    std::size_t looked = 0;
+    for (auto it = orders_out_.begin(); it != orders_out_.end() && looked < kLookedAt && under_way < kMostAtOnce;) {
+        Buffer* b = it->buffer;
+        const bool keeps = it->kind == Order::Kind::clean && b->host_valid && b->hash_known;
+        if (!will_go_out(*it) || keeps) {
+            it = orders_out_.erase(it);
+            progress = true;
+            continue;
+        }
+        if (b->moving || b->holds || !quiet(b)) {
+            ++it, ++looked;
+            continue;
+        }
+        if (it->kind == Order::Kind::evict) start_evict(b);
+        else start_clean(b);
+        it = orders_out_.erase(it);
+        ++under_way;
+        progress = true;
+    }
+    return progress;
+}
+
+// Device frames that waiting launches are still going to take.
+std::size_t DevicePager::bytes_requested() const {
+    std::size_t bytes = 0;
+    for (const Request* r : requests_)
+        if (!r->done && !r->host_allowed)
+            for (const Buffer* b : r->need)
+                if (!b->moving && b->residency != Residency::device) bytes += b->capacity;
+    return bytes;
+}
+
+bool DevicePager::serve_orders_in() {
+    bool progress = false;
+    int under_way = moves_of(Move::Kind::fetch, Move::Kind::fetch);
+    while (!orders_in_.empty() && under_way < kMostAtOnce) {
+        const Order o = orders_in_.front();
+        Buffer* b = o.buffer;
+        const bool here = b->residency != Residency::host && b->residency != Residency::evicting;
+        if (!meant(o) || here) {
+            const bool goes_first = meant(o) && std::any_of(orders_out_.begin(), orders_out_.end(), [&](const Order& out) {
+                return out.buffer == b && out.kind == Order::Kind::evict && will_go_out(out);
+            });
+            if (goes_first) return progress;
+            orders_in_.pop_front();
+            progress = true;
+            continue;
+        }
+        if (b->moving || b->granted) return progress;
+        const std::size_t wanted = b->capacity + bytes_requested();
+        if (device_pool_->available() < wanted) {
+            if (release_parked(wanted - device_pool_->available())) {
+                progress = true;
+                continue;
+            }
+            // The plan's own evictions make room; where there are none (it has just begun), what is needed later does.
+            const bool coming = bytes_ordered_out() || moves_of(Move::Kind::evict, Move::Kind::evict);
+            Buffer* victim = coming ? nullptr : choose_victim(true);
+            if (!victim || !needed_later(victim, b)) return progress;
+            start_evict(victim);
+            return true;
+        }
+        std::vector<Frame*> frames;
+        if (!device_pool_->take(b->capacity, frames)) return progress;
+        start_fetch(b, std::move(frames), b->touched);
+        orders_in_.pop_front();
+        ++under_way;
+        progress = true;
+    }
+    return progress;
+}
+
+// When the plan expects `b` to be used next, in steps since it began; UINT64_MAX: it does not.
+std::uint64_t DevicePager::expected_use(const Buffer* b) const {
+    const std::uint64_t next = b->next_use.load(std::memory_order_relaxed);
+    return next > plan_clock_.load(std::memory_order_relaxed) ? next : UINT64_MAX;
+}
+
+bool DevicePager::needed_later(const Buffer* a, const Buffer* b) const { return expected_use(a) > expected_use(b); }
+
+}  // namespace udnnmem::pager

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Programs run by plan: digits in half of its memory, in modelled time, by every policy, and by plans that lie.
+
+Each run must compute the bits of the run with enough memory, without a fault, and have run most of its iterations by plan.
+"""
+import pathlib, re, sys
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.e2e.harness import FULL, WORKLOADS, Run, Suite, environment
+
+ITERATIONS = 10
+FOLLOWED = re.compile(r"(\d+) iterations followed, (\d+) by plan; on the device (\d+) us by plan \((\d+) promised\), (\d+) us on demand")
+MODEL = dict(SOFTGPU_TIME="model:5e10:5e9", SOFTGPU_H2D="5e8", SOFTGPU_D2H="5e8")
+
+
+def digits(program, depth):
+    return [WORKLOADS / program, "--depth", depth, "--width", "32", "--batch", "256", "--iterations", ITERATIONS, "--report-peak"]
+
+
+def main():
+    suite = Suite()
+
+    def case(what, command, expected, memory, planned=ITERATIONS // 2, **options):
+        done = Run(command, environment(preload=True, SOFTGPU_MEMORY=memory, UDNNMEM_DEBUG="info", **options), limit=300)
+        suite.check(done.status == 0 and done.output.split("peak live")[0] == expected, f"{what}: the same bits", f"    status {done.status}\n{done.tail()}")
+        suite.check(done.report and done.report["faults"] == 0, f"{what}: no fault", f"    {done.report}")
+        suite.check(done.report and done.report["device_bytes_peak"] <= memory, f"{what}: within the device", f"    {done.report}")
+        found = FOLLOWED.search(done.error)
+        suite.check(not planned or (found and int(found[2]) >= planned), f"{what}: iterations by plan", done.tail(10))
+        return done, found
+
+    def plain(command, **options):
+        done = Run(command, environment(SOFTGPU_MEMORY="1GiB", **options))
+        return done.output.split("peak live")[0], int(done.output.split("peak live bytes ")[1]), done
+
+    for program in ("digits-driver", "digits-runtime")[:2 if FULL else 1]:
+        command = digits(program, 24)
+        expected, peak, ideal = plain(command, **MODEL)
+        for policy in ("udnn", "capuchin", "delta"):
+            done, found = case(f"{program} by {policy}", command, expected, peak // 2, planned=3, UDNNMEM_POLICY=policy, **MODEL)
+            if found:
+                print(f"{program} by {policy}: {int(found[3]) / 1e3:.1f} ms an iteration by plan, {int(found[4]) / 1e3:.1f} promised")
+        case(f"{program} on demand", command, expected, peak // 2, planned=0, UDNNMEM_POLICY="demand", **MODEL)
+
+    command = digits("digits-driver", 60)
+    expected, peak, _ = plain(command)
+    for seed in range(500 if FULL else 8):
+        case(f"lie {seed}", command, expected, peak // 2 if seed % 2 else peak * 65 // 100, planned=3, UDNNMEM_TEST_LIE=seed, SOFTGPU_SEED=seed)
+    suite.finish()
+
+
+if __name__ == "__main__":
+    main()

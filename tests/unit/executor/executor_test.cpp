@@ -1,0 +1,159 @@
+// Sequences and where a program is in them: plain data, no device.
+#include <catch2/catch.hpp>
+
+#include <deque>
+
+#include "policy/planner.hpp"
+#include "shim/executor/executor.hpp"
+#include "shim/options/option_types.hpp"
+#include "shim/pager/buffer.hpp"
+
+using namespace udnnmem;
+using executor::Follower;
+using executor::Sequence;
+
+namespace {
+
+constexpr std::size_t kGranule = 1024;
+
+// A chain of `layers`, forwards and backwards: layer i has a weight (persistent) and an activation (transient); one small
+// persistent buffer is named by every op.
+struct Network {
+    explicit Network(int layers) : layers(layers), weights(static_cast<std::size_t>(layers)) {
+        profiler::Trace& t = iteration.trace;
+        auto add = [&](std::size_t bytes, bool persistent) {
+            auto& b = t.buffers.emplace_back();
+            b.id = BufferId(static_cast<std::int32_t>(t.buffers.size()) - 1);
+            b.bytes = Bytes(static_cast<std::int64_t>(bytes));
+            b.persistent = persistent;
+            iteration.address.push_back(t.buffers.size() * 0x10000);
+            return b.id.value;
+        };
+        const std::int32_t small = add(64, true);
+        std::vector<std::int32_t> w, a;
+        for (int i = 0; i < layers; ++i) w.push_back(add(1500, true));
+        for (int i = 0; i < layers; ++i) a.push_back(add(2000, false));
+        auto op = [&](const char* name, std::vector<std::int32_t> used) {
+            auto& o = t.ops.emplace_back();
+            o.index = OpIndex(static_cast<std::int32_t>(t.ops.size()) - 1);
+            o.duration = Nanoseconds(1000);
+            auto sorted = used;
+            std::sort(sorted.begin(), sorted.end());
+            for (std::int32_t b : sorted) o.reads.push_back(BufferId(b));
+            iteration.steps.push_back({name, 7, static_cast<std::uint32_t>(iteration.used.size()), static_cast<std::uint32_t>(used.size())});
+            iteration.used.insert(iteration.used.end(), used.begin(), used.end());
+        };
+        for (int i = 0; i < layers; ++i) op(forward, i ? std::vector{w[i], a[i - 1], a[i], small} : std::vector{w[i], a[i], small});
+        for (int i = layers - 1; i >= 0; --i) op(backward, {a[i], small, w[i]});
+    }
+    Sequence sequence() {
+        return executor::make_sequence(iteration, 512, kGranule, [this](std::uint64_t at) -> pager::Buffer* {
+            const auto i = static_cast<std::size_t>(at / 0x10000) - 2;
+            return i < weights.size() ? &weights[i] : nullptr;
+        });
+    }
+    // Plays the ops [from, to) of an iteration with activations of its own; what at() answers for each.
+    std::vector<std::int32_t> play(Follower& follower, int from, int to, std::deque<pager::Buffer>& activations) {
+        std::vector<std::int32_t> steps;
+        while (activations.size() < weights.size()) activations.emplace_back();
+        for (int k = from; k < to; ++k) {
+            const auto i = static_cast<std::size_t>(k < layers ? k : 2 * layers - 1 - k);
+            std::vector<pager::Buffer*> named{&weights[i]};
+            if (k < layers && i) named.push_back(&activations[i - 1]);
+            named.push_back(&activations[i]);
+            if (k >= layers) named = {&activations[i], &weights[i]};
+            steps.push_back(follower.at(k < layers ? forward : backward, 7, named));
+        }
+        return steps;
+    }
+    static constexpr const char* forward = "forward";
+    static constexpr const char* backward = "backward";
+    int layers;
+    std::deque<pager::Buffer> weights;
+    profiler::Iteration iteration;
+};
+
+std::vector<std::int32_t> range(int from, int to) {
+    std::vector<std::int32_t> r;
+    for (int i = from; i < to; ++i) r.push_back(i);
+    return r;
+}
+
+}  // namespace
+
+TEST_CASE("a sequence holds what can move, in granules, with its next uses") {
+    Network net(3);
+    const Sequence s = net.sequence();
+    REQUIRE(s.steps.size() == 6);
+    REQUIRE(s.plan_trace.buffers.size() == 6);  // the small one is in a slab
+    CHECK(s.plan_trace.buffers[0].bytes.value == 2 * kGranule);
+    CHECK(s.plan_trace.buffers[5].bytes.value == 2 * kGranule);
+    CHECK(s.persistent[0] == &net.weights[0]);
+    CHECK(s.persistent[3] == nullptr);
+    // Step 0 names weight 0 (again at step 5) and activation 0 (again at step 1).
+    CHECK(s.uses[s.steps[0].first].again == 5);
+    CHECK(s.uses[s.steps[0].first + 1].again == 1);
+    // Step 5: activation 0 for the last time, weight 0 again at step 0 of the next iteration.
+    CHECK(s.uses[s.steps[5].first].again == 0);
+    CHECK(s.uses[s.steps[5].first + 1].again == 1);
+    CHECK(executor::make_sequence(net.iteration, 512, kGranule, [](std::uint64_t) { return nullptr; }).steps.empty());
+}
+
+TEST_CASE("a program is followed through its iterations, whatever its transient buffers are") {
+    Network net(20);
+    const Sequence s = net.sequence();
+    Follower follower(s);
+    std::deque<pager::Buffer> first, second;
+    CHECK(net.play(follower, 0, 40, first) == range(0, 40));
+    CHECK(net.play(follower, 0, 40, second) == range(0, 40));
+    CHECK(follower.bound(20) == &second[0]);
+    CHECK(!follower.lost());
+}
+
+TEST_CASE("an op in between is passed over") {
+    Network net(20);
+    const Sequence s = net.sequence();
+    Follower follower(s);
+    std::deque<pager::Buffer> mine;
+    pager::Buffer stranger;
+    net.play(follower, 0, 10, mine);
+    pager::Buffer* named[] = {&stranger};
+    CHECK(follower.at("logging", 1, named) == Follower::nowhere);
+    CHECK(follower.lost());
+    CHECK(net.play(follower, 10, 40, mine) == range(10, 40));
+}
+
+TEST_CASE("a program that jumps is found again by its last ops, not by what looks the same") {
+    Network net(40);
+    const Sequence s = net.sequence();
+    Follower follower(s);
+    std::deque<pager::Buffer> mine;
+    net.play(follower, 0, 5, mine);
+    const auto steps = net.play(follower, 50, 80, mine);  // all layers are the same kernel: their weights tell them apart
+    for (int i = 0; i < Follower::window - 1; ++i) CHECK(steps[static_cast<std::size_t>(i)] == Follower::nowhere);
+    CHECK(std::vector(steps.begin() + Follower::window - 1, steps.end()) == range(50 + Follower::window - 1, 80));
+    // Another network of the same kernels is not followed.
+    Network other(40);
+    std::deque<pager::Buffer> theirs;
+    for (const std::int32_t step : other.play(follower, 0, 80, theirs)) CHECK(step == Follower::nowhere);
+}
+
+TEST_CASE("a plan's actions are ordered after their ops, those at the start after the last") {
+    policy::Plan plan;
+    plan.actions = {{policy::Do::prefetch, OpIndex(-1), BufferId(3), {}, {}}, {policy::Do::evict, OpIndex(0), BufferId(1), {}, {}},
+                    {policy::Do::clean, OpIndex(1), BufferId(2), {}, {}}, {policy::Do::evict, OpIndex(1), BufferId(3), {}, {}}};
+    const executor::Rows rows = executor::make_rows(plan, 2);
+    REQUIRE(rows.begin == std::vector<std::uint32_t>{0, 1, 4});
+    CHECK(rows.entries[0].buffer == 1);
+    CHECK(rows.entries[1].kind == pager::Order::Kind::clean);
+    CHECK(rows.entries[2].kind == pager::Order::Kind::evict);
+    CHECK(rows.entries[3].kind == pager::Order::Kind::fetch);
+}
+
+TEST_CASE("every policy but demand is a planner that needs no recompute") {
+    for (const char* name : policy_names) {
+        const policy::Planner* planner = policy::find_planner(name);
+        REQUIRE(planner);
+        CHECK(!planner->needs_recompute);
+    }
+}
