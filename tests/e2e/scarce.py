@@ -29,7 +29,8 @@ def killed(folder, seed):
     env = environment(preload=True, SOFTGPU_MEMORY=MEMORY, UDNNMEM_TRACE=trace, UDNNMEM_QUIET=1)
     process = subprocess.Popen([str(c) for c in PROGRAM + ["3000"]], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     process.stdout.readline()  # it trains
-    time.sleep(random.Random(seed).uniform(0.0, 2.5))
+    trained = random.Random(seed).uniform(0.0, 2.5)
+    time.sleep(trained)
     before = time.time()
     process.kill()
     process.communicate()
@@ -38,7 +39,7 @@ def killed(folder, seed):
         return f"    the tool does not read it: {told.returncode} {told.stderr[:200]}"
     run = json.loads(told.stdout)
     end = (run["started_unix_ns"] + run["wall_ns"]) / 1e9
-    if run["ended"] or not run["ops"]:
+    if run["ended"] or (trained > LATE and not run["ops"]):
         return f"    the tool takes it for a run that ended: {run['ended']}, {run['ops']} ops"
     return f"    the last figures are {before - end:.2f} s old" if end < before - LATE - BUSY else ""
 
