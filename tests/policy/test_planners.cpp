@@ -255,6 +255,26 @@ TEST_CASE("G10 on the network that its own simulator was run on", "[planners][re
     CHECK(share("g10") > 1.2 * share("demand"));
 }
 
+TEST_CASE("the published order on the networks that policy/planners/README.md names", "[planners][reference]") {
+    struct Row {
+        const char *net, *better, *worse;
+        double part, link, by;
+        bool recompute;
+    };
+    for (const Row& row : {Row{"bert-base-b256", "g10", "vdnn", 0.5, 15.754, 1.05, false}, Row{"bert-base-b256", "vdnn", "demand", 0.5, 15.754, 1.1, false}, Row{"bert-base-b256", "capuchin", "vdnn", 0.5, 15.754, 1.1, false},
+                           Row{"inceptionv3-b512-modern", "g10", "vdnn", 0.65, 55, 1.03, false}, Row{"inceptionv3-b512-modern", "vdnn", "demand", 0.65, 55, 1.5, false},
+                           Row{"gpt2-medium-b16-roofline", "delta", "capuchin", 0.65, 55, 2, true}, Row{"gpt2-medium-b16-roofline", "pofo", "chen", 0.65, 55, 1.02, true}, Row{"gpt2-medium-b16-roofline", "pofo", "vdnn", 0.65, 55, 2, true}}) {
+        const auto trace = profiler::read_trace(std::string("tests/traces/") + row.net + ".jsonl.zst");
+        REQUIRE(trace);
+        Machine machine;
+        machine.memory = Bytes(static_cast<std::int64_t>(row.part * static_cast<double>(Liveness(*trace).peak().value)));
+        machine.link_in = machine.link_out = row.link * 1e9;
+        const auto time = [&](const char* name) { return static_cast<double>(simulate(*trace, machine, find_planner(name)->make_plan(*trace, machine, quick(row.recompute))).time.value); };
+        INFO(row.net << ": " << row.better << " before " << row.worse);
+        CHECK(time(row.better) * row.by <= time(row.worse));
+    }
+}
+
 TEST_CASE("a batch size is predicted from another", "[scaling]") {
     for (const auto& [from, to] : {std::pair("bert-base-b256-modern", "bert-base-b512-modern"), std::pair("resnet152-b256-modern", "resnet152-b512-modern"), std::pair("inceptionv3-b512-modern", "inceptionv3-b1152-modern")}) {
         const auto one = profiler::read_trace(std::string("tests/traces/") + from + ".jsonl.zst"), other = profiler::read_trace(std::string("tests/traces/") + to + ".jsonl.zst");
