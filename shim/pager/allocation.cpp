@@ -22,6 +22,10 @@ DevicePager::DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing>
     budget = budget / granule() * granule();
     device_pool_ = std::make_unique<FramePool>(*backing_, Place::device, budget);
     host_pool_ = std::make_unique<FramePool>(*backing_, Place::host, s.host_budget / granule() * granule());
+    for (FramePool* pool : {device_pool_.get(), host_pool_.get()})
+        pool->before_drop = [this] {
+            if (look_stream_) drain(look_stream_);
+        };
     stats_.budget = budget;
     stats_.host_budget = host_pool_->budget();
 }
@@ -54,6 +58,7 @@ CUresult DevicePager::start_context(Lock&) {
     }
     result = insist([&] { return driver_.cuStreamCreate(&in_stream_, CU_STREAM_NON_BLOCKING); });
     if (result == CUDA_SUCCESS) result = insist([&] { return driver_.cuStreamCreate(&out_stream_, CU_STREAM_NON_BLOCKING); });
+    if (result == CUDA_SUCCESS) result = insist([&] { return driver_.cuStreamCreate(&look_stream_, CU_STREAM_NON_BLOCKING); });
     if (result == CUDA_SUCCESS) result = hasher_.start(scratch_->base, pager_.arena().begin(), pager_.arena().bytes());
     if (result != CUDA_SUCCESS) {
         leave_context();
@@ -76,7 +81,7 @@ CUresult DevicePager::start() {
 void DevicePager::leave_context() {
     for (CUevent e : spare_events_) driver_.cuEventDestroy_v2(e);
     spare_events_.clear();
-    for (CUstream* stream : {&in_stream_, &out_stream_}) {
+    for (CUstream* stream : {&in_stream_, &out_stream_, &look_stream_}) {
         if (*stream) insist([&] { return driver_.cuStreamDestroy_v2(*stream); });
         *stream = nullptr;
     }

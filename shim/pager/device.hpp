@@ -157,8 +157,13 @@ class DevicePager {
     void tell(profiler::EventKind, const Buffer*, std::size_t bytes, std::int64_t start_ns);
     void lost(const Buffer*, const char* what);
     void learn_table(Buffer*, std::uint64_t addresses);
-    bool search_tables(Move&);
+    std::vector<Buffer*> to_search(const Buffer*);
+    bool note_addresses(Move&, const std::vector<Hasher::Found>&, const std::vector<Buffer*>& looked_at, std::uint64_t seen);
+    void search_thoroughly(Move&, const std::vector<Buffer*>&, std::uint64_t seen);
+    bool begin_search(Move&, CUstream);
     bool unreachable(Move&);
+    bool settled(Move&);
+    CUevent take_event();
     void fail_move(Move&, CUresult);
     bool verify_now();
     bool step_clean(Move&);
@@ -212,6 +217,7 @@ class DevicePager {
 
     CUcontext context_ = nullptr;          // the mover's: the program's first; null after it was destroyed
     CUstream in_stream_ = nullptr, out_stream_ = nullptr;
+    CUstream look_stream_ = nullptr;       // searches, which wait for no copy
     Buffer* scratch_ = nullptr;            // the hasher's memory
     std::vector<CUevent> spare_events_;
 

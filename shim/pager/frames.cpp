@@ -19,6 +19,7 @@ int FramePool::largest_class() const {
 
 // Releases free frames, largest first, until no more than `keep` bytes are made.
 void FramePool::trim(std::size_t keep) {
+    if (made_ > keep && before_drop) before_drop();
     for (int c = kClasses - 1; c >= 0; --c) {
         while (made_ > keep && !free_[c].empty()) {
             Frame* frame = free_[c].back();

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ class FramePool {
     // How much a request may still take: the budget less what is in use.
     std::size_t available() const { return budget_ > in_use_ ? budget_ - in_use_ : 0; }
     void trim(std::size_t keep);
+    // Called before frames cease to exist: nothing may be looking at them any more.
+    std::function<void()> before_drop;
     std::size_t frames() const { return frames_; }  // made
     // Empty if the invariants hold, else the first that does not.
     std::string is_valid() const;

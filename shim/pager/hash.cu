@@ -2,7 +2,9 @@
 // addresses in the arena. Sums of mixed words, so that blocks may come in any order; 64-bit integer atomics, so that
 // the result is exact. Compiled to PTX when the library is built, loaded by the driver when paging starts.
 //
-// result: {hash low, hash high, words that look like addresses}. The caller zeroes it. `words` counts 8-byte words.
+// slot: {hash low, hash high, words that look like addresses, blocks done}, zero when a hash begins and again when it has
+// ended: the last of its `blocks` blocks, over all launches for it, moves the answer to `answer`, in host memory.
+// `words` counts 8-byte words, `first` those before them.
 
 __device__ static unsigned long long mix(unsigned long long x) {
     x ^= x >> 32;
@@ -13,9 +15,12 @@ __device__ static unsigned long long mix(unsigned long long x) {
     return x;
 }
 
+constexpr int kThreads = 256;
+
 extern "C" __global__ void udnnmem_hash(const unsigned long long* data, unsigned long long words, unsigned long long first,
                                         unsigned long long arena_begin, unsigned long long arena_bytes,
-                                        unsigned long long* result) {
+                                        unsigned long long* slot, unsigned long long blocks, unsigned long long* answer) {
+    __shared__ unsigned long long sums[3][kThreads];
     const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
     unsigned long long low = 0, high = 0, addresses = 0;
     for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < words; i += step) {
@@ -25,24 +30,42 @@ extern "C" __global__ void udnnmem_hash(const unsigned long long* data, unsigned
         high += mix((word ^ 0xa0761d6478bd642full) + 3 * key) ^ key;
         addresses += word - arena_begin < arena_bytes;
     }
-    atomicAdd(&result[0], low);
-    atomicAdd(&result[1], high);
-    if (addresses) atomicAdd(&result[2], addresses);
+    sums[0][threadIdx.x] = low;
+    sums[1][threadIdx.x] = high;
+    sums[2][threadIdx.x] = addresses;
+    for (int half = kThreads / 2; half; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half)
+            for (int k = 0; k < 3; ++k) sums[k][threadIdx.x] += sums[k][threadIdx.x + half];
+    }
+    if (threadIdx.x) return;
+    atomicAdd(&slot[0], sums[0][0]);
+    atomicAdd(&slot[1], sums[1][0]);
+    if (sums[2][0]) atomicAdd(&slot[2], sums[2][0]);
+    __threadfence();
+    if (atomicAdd(&slot[3], 1ull) + 1 != blocks) return;
+    for (int k = 0; k < 3; ++k) answer[k] = atomicExch(&slot[k], 0ull);
+    atomicExch(&slot[3], 0ull);
 }
 
-// Writes where the arena addresses that a range holds stand (`place` is where the range itself stands in the arena) and
-// what they are, as pairs, to `out` (at most `most` pairs), their number to *count.
-extern "C" __global__ void udnnmem_find_addresses(const unsigned long long* data, unsigned long long words,
-                                                  unsigned long long place, unsigned long long arena_begin,
-                                                  unsigned long long arena_bytes, unsigned long long* out,
-                                                  unsigned long long most, unsigned long long* count) {
+struct Range {
+    const unsigned long long* data;
+    unsigned long long words;
+    unsigned long long place;  // where the range itself stands in the arena
+};
+
+// Writes where the arena addresses that ranges hold stand and what they are, as pairs, to `out` (at most `most` pairs), their
+// number to *count. Everything but the data lies in host memory: there is next to nothing to write.
+extern "C" __global__ void udnnmem_find_addresses(const Range* ranges, unsigned long long arena_begin, unsigned long long arena_bytes,
+                                                  unsigned long long* out, unsigned long long most, unsigned long long* count) {
+    const Range range = ranges[blockIdx.y];
     const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
-    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < words; i += step) {
-        const unsigned long long word = data[i];
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < range.words; i += step) {
+        const unsigned long long word = range.data[i];
         if (word - arena_begin >= arena_bytes) continue;
         const unsigned long long at = atomicAdd(count, 1ull);
         if (at >= most) continue;
-        out[2 * at] = place + 8 * i;
+        out[2 * at] = range.place + 8 * i;
         out[2 * at + 1] = word;
     }
 }

@@ -33,6 +33,10 @@ struct Move {
     CUevent event = nullptr;      // of the stage in progress
     bool recorded = false;
     int ticket = -1;              // hash in progress
+    int search = -1;              // for addresses of the buffer, in progress ...
+    std::vector<Buffer*> searched;// ... in these, as ops up to `seen` left them
+    std::uint64_t seen = 0;
+    CUevent searched_event = nullptr;  // what the move's copies wait for
     std::int64_t start_ns = 0;
     bool cancellable() const { return stage <= Stage::copy; }
 };

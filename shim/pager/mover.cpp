@@ -104,16 +104,20 @@ bool DevicePager::cancel(Buffer* b) {
     return false;
 }
 
-bool DevicePager::record(Move& m, CUstream stream) {
-    if (!m.event) {
-        if (!spare_events_.empty()) {
-            m.event = spare_events_.back();
-            spare_events_.pop_back();
-        } else if (insist([&] { return driver_.cuEventCreate(&m.event, CU_EVENT_DISABLE_TIMING); }) != CUDA_SUCCESS) {
-            m.event = nullptr;
-            return false;
-        }
+CUevent DevicePager::take_event() {
+    CUevent event = nullptr;
+    if (!spare_events_.empty()) {
+        event = spare_events_.back();
+        spare_events_.pop_back();
+    } else if (insist([&] { return driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING); }) != CUDA_SUCCESS) {
+        event = nullptr;
     }
+    return event;
+}
+
+bool DevicePager::record(Move& m, CUstream stream) {
+    if (!m.event) m.event = take_event();
+    if (!m.event) return false;
     m.recorded = insist([&] { return driver_.cuEventRecord(m.event, stream); }) == CUDA_SUCCESS;
     return m.recorded;
 }
@@ -132,7 +136,12 @@ bool DevicePager::passed(Move& m) {
 void DevicePager::finish(Move& m, Residency residency) {
     Buffer* b = m.buffer;
     if (m.ticket >= 0) hasher_.read(m.ticket, nullptr);
-    if (m.event) spare_events_.push_back(m.event);
+    if (m.search >= 0) {
+        std::vector<Hasher::Found> unused;
+        hasher_.read_search(m.search, unused);
+    }
+    for (CUevent event : {m.event, m.searched_event})
+        if (event) spare_events_.push_back(event);
     b->moving = false;
     b->residency.store(residency, std::memory_order_seq_cst);
     last_progress_ns_ = now_ns();
@@ -152,6 +161,7 @@ bool DevicePager::hash(Move& m, const std::vector<Frame*>& frames, CUstream stre
 // A driver call of the move's own failed before anything was remapped: the buffer stays where it was.
 void DevicePager::fail_move(Move& m, CUresult error) {
     Buffer* b = m.buffer;
+    drain(look_stream_);
     drain(m.kind == Move::Kind::fetch ? in_stream_ : out_stream_);  // frames change hands next
     if (m.kind == Move::Kind::fetch) {
         device_pool_->give_back(m.frames);
@@ -186,51 +196,95 @@ void DevicePager::learn_table(Buffer* b, std::uint64_t addresses) {
     b->table = b->opaque || !b->drags.empty();
 }
 
-// Kernels may have written the address of `m`'s buffer to memory from where ops that we let pass can reach it: slabs and
+// Kernels may have written the address of a buffer to memory from where ops that we let pass can reach it: slabs and
 // buffers of one granule are searched, as far as they were used since (what larger tables hold is learned when they move
 // themselves). Whatever wrote it was given it, so it named the buffer and has completed (quiet()), or carried
-// it from another table. False: some were found that lead to the buffer; ops that name them are to be waited out too.
-bool DevicePager::search_tables(Move& m) {
-    Buffer* b = m.buffer;
-    StreamTable& streams = pager_.streams();
-    const std::uint64_t now = streams.now();
+// it from another table.
+std::vector<Buffer*> DevicePager::to_search(const Buffer* b) {
     const std::uint64_t used = std::max(b->last_use.load(), everything_use_);
     std::vector<Buffer*> dirty;
     for (Buffer* s : buffers_)
         if (s->live && s != b && (s->slab || s->capacity == granule()) && (!s->device_frames.empty() || (s->residency == Residency::host && backing_->host_frames_can_be_mapped())) &&
             std::max(s->last_use.load(), everything_use_) > s->looked_through && used > s->looked_through) dirty.push_back(s);
-    if (dirty.empty() || !holds("search")) return true;
-    const std::uint64_t seen = any_lease_open() ? 0 : streams.completed_everywhere(now);
-    auto search = [&](const std::vector<Buffer*>& slabs) {
-        std::vector<Hasher::Found> found;
-        if (hasher_.find_addresses(slabs, out_stream_, found) != CUDA_SUCCESS) return false;
-        for (auto [at, address] : found) {
-            Buffer* target = pager_.find(address);
-            Buffer* slab = pager_.find(at);
-            const Buffer::Drag drag{at, address, target};
-            CUdeviceptr base;
-            std::size_t bytes;
-            if (!target || (target == slab && !slab->slab) || (slab->slab && !slabs_.find(at, base, bytes)) || std::find(slab->drags.begin(), slab->drags.end(), drag) != slab->drags.end()) continue;
-            slab->drags.push_back(drag);
-            slab->table.store(true, std::memory_order_seq_cst);
-            if (target == b && std::find(m.through.begin(), m.through.end(), slab) == m.through.end()) m.through.push_back(slab);
-        }
-        for (Buffer* s : slabs) s->looked_through = std::max(s->looked_through, seen);
-        return true;
-    };
-    if (!search(dirty)) {  // too many addresses for one pass: slab by slab
-        for (Buffer* s : dirty) {
-            if (s->opaque || search({s})) continue;
-            s->opaque = true;
-            s->table.store(true, std::memory_order_seq_cst);
-            s->looked_through = UINT64_MAX;
-            m.through.push_back(s);
-        }
+    return dirty;
+}
+
+// Remembers what was found. False: some of it leads to the move's buffer; ops that name those are to be waited out too.
+bool DevicePager::note_addresses(Move& m, const std::vector<Hasher::Found>& found, const std::vector<Buffer*>& looked_at, std::uint64_t seen) {
+    for (auto [at, address] : found) {
+        Buffer* target = pager_.find(address);
+        Buffer* slab = pager_.find(at);
+        const Buffer::Drag drag{at, address, target};
+        CUdeviceptr base;
+        std::size_t bytes;
+        if (!target || !slab || (target == slab && !slab->slab) || (slab->slab && !slabs_.find(at, base, bytes))) continue;
+        if (std::find(slab->drags.begin(), slab->drags.end(), drag) != slab->drags.end()) continue;
+        slab->drags.push_back(drag);
+        slab->table.store(true, std::memory_order_seq_cst);
+        if (target == m.buffer && std::find(m.through.begin(), m.through.end(), slab) == m.through.end()) m.through.push_back(slab);
     }
+    for (Buffer* s : looked_at) s->looked_through = std::max(s->looked_through, seen);
     return m.through.empty();
 }
 
-// No launch can be handing an op that reaches `m`'s buffer to the driver, and all such ops have completed.
+// Too much for one search: all at once, or buffer by buffer, and waited for.
+void DevicePager::search_thoroughly(Move& m, const std::vector<Buffer*>& dirty, std::uint64_t seen) {
+    std::vector<Hasher::Found> found;
+    if (hasher_.find_addresses(dirty, look_stream_, found) == CUDA_SUCCESS) {
+        note_addresses(m, found, dirty, seen);
+        return;
+    }
+    for (Buffer* s : dirty) {
+        if (s->opaque) continue;
+        if (hasher_.find_addresses({s}, look_stream_, found) == CUDA_SUCCESS) {
+            note_addresses(m, found, {s}, seen);
+            continue;
+        }
+        s->opaque = true;
+        s->table.store(true, std::memory_order_seq_cst);
+        s->looked_through = UINT64_MAX;
+        m.through.push_back(s);
+    }
+}
+
+// Looks for addresses of the move's buffer before anything that is queued on `stream` from here on. False: not now.
+bool DevicePager::begin_search(Move& m, CUstream stream) {
+    const std::uint64_t now = pager_.streams().now();
+    m.searched = to_search(m.buffer);
+    if (m.searched.empty() || !holds("search")) return true;
+    m.seen = any_lease_open() ? 0 : pager_.streams().completed_everywhere(now);
+    m.search = hasher_.queue_search(m.searched, look_stream_);
+    if (m.search == Hasher::kBusy) return false;
+    if (m.search >= 0) {
+        if (!m.searched_event) m.searched_event = take_event();
+        if (m.searched_event && insist([&] { return driver_.cuEventRecord(m.searched_event, look_stream_); }) == CUDA_SUCCESS &&
+            insist([&] { return driver_.cuStreamWaitEvent(stream, m.searched_event, 0); }) == CUDA_SUCCESS)
+            return true;
+        drain(look_stream_);
+        return true;
+    }
+    m.search = -1;
+    search_thoroughly(m, m.searched, m.seen);
+    return m.through.empty();
+}
+
+// After the move's stream has passed. False: the search found a way to the buffer, the move starts over.
+bool DevicePager::settled(Move& m) {
+    if (m.search < 0) return true;
+    std::vector<Hasher::Found> found;
+    const bool all = hasher_.read_search(m.search, found);
+    m.search = -1;
+    if (all) note_addresses(m, found, m.searched, m.seen);
+    else search_thoroughly(m, m.searched, m.seen);
+    if (m.through.empty()) return true;
+    if (m.ticket >= 0) hasher_.read(m.ticket, nullptr);
+    m.ticket = -1;
+    m.stage = Move::Stage::quiesce;
+    return false;
+}
+
+// No launch can be handing an op that names `m`'s buffer, or what was found to lead there, to the driver, and all such
+// ops have completed.
 bool DevicePager::unreachable(Move& m) {
     Buffer* b = m.buffer;
     for (Buffer* s : m.through) {
@@ -242,9 +296,7 @@ bool DevicePager::unreachable(Move& m) {
         }
     }
     m.through.clear();
-    if (!quiet(b) || !search_tables(m)) return false;
-    b->streams.store(0);  // from here on only streams that use it where it is now count
-    return true;
+    return quiet(b);
 }
 
 bool DevicePager::step(Move& m) {
@@ -282,7 +334,7 @@ bool DevicePager::step_evict(Move& m) {
     switch (m.stage) {
         case Move::Stage::quiesce: {
             if (!unreachable(m)) return false;
-            if (!b->touched) {  // never written: nothing to keep
+            if (!b->touched) {  // no op was ever given its address, and there is nothing to keep
                 if (backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
                 device_pool_->give_back(b->device_frames);
                 host_pool_->give_back(b->host_frames);
@@ -290,6 +342,7 @@ bool DevicePager::step_evict(Move& m) {
                 finish(m, Residency::unbacked);
                 return true;
             }
+            if (!begin_search(m, out_stream_)) return false;
             if (b->host_valid && b->hash_known) {
                 if (!hash(m, b->device_frames, out_stream_) || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
                 m.stage = Move::Stage::compare;
@@ -303,6 +356,8 @@ bool DevicePager::step_evict(Move& m) {
         }
         case Move::Stage::compare: {
             if (!passed(m)) return false;
+            if (!settled(m)) return true;
+            b->streams.store(0);  // from here on only streams that use it where it is now count
             const Hash now = hasher_.read(m.ticket, nullptr);
             m.ticket = -1;
             if (now == b->host_hash) {
@@ -316,6 +371,8 @@ bool DevicePager::step_evict(Move& m) {
         }
         case Move::Stage::copy: {
             if (!passed(m)) return false;
+            if (!settled(m)) return true;
+            b->streams.store(0);  // from here on only streams that use it where it is now count
             std::uint64_t addresses = 0;
             b->host_hash = hasher_.read(m.ticket, &addresses);
             m.ticket = -1;
@@ -448,7 +505,7 @@ bool DevicePager::step_fetch(Move& m) {
     const bool landing = backing_->host_frames_can_be_mapped();
     switch (m.stage) {
         case Move::Stage::quiesce: {
-            if (!unreachable(m)) return false;
+            if (!unreachable(m) || (b->touched && !begin_search(m, in_stream_))) return false;
             if (b->host_changed.exchange(false)) b->hash_known = false;
             if (m.copy) {
                 meter_in_.begin(in_stream_);
@@ -456,14 +513,16 @@ bool DevicePager::step_fetch(Move& m) {
                     if (backing_->copy_in(*m.frames[i], *b->host_frames[i], in_stream_) != CUDA_SUCCESS)
                         return fail_move(m, CUDA_ERROR_UNKNOWN), true;
                 meter_in_.end(in_stream_, b->capacity);
-                if (!record(m, in_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
                 stats_.bytes_in += b->capacity;
             }
+            if ((m.copy || m.search >= 0) && !record(m, in_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             m.stage = Move::Stage::copy;
             return true;
         }
         case Move::Stage::copy: {
             if (!passed(m)) return false;
+            if (!settled(m)) return true;
+            b->streams.store(0);  // from here on only streams that use it where it is now count
             if (landing && backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             if (backing_->map(b->base, m.frames) != CUDA_SUCCESS) {
                 if (landing && backing_->map(b->base, b->host_frames) != CUDA_SUCCESS) lost(b, "could not be mapped again");

@@ -18,7 +18,7 @@ namespace softgpu {
 namespace {
 
 constexpr std::int64_t kRest = 400'000;      // ns without a call; longer than any poller sleeps that is to see each op end
-constexpr std::int64_t kSpinning = 30'000'000;  // threads that poll without sleeping never look asleep: after so long they wait
+constexpr std::int64_t kSpinning = 300'000'000;  // threads that poll without sleeping never look asleep: after so long they wait
 
 struct Clock {
     std::mutex mutex;
