@@ -18,7 +18,7 @@ inline bool holds(std::string_view rule) {
 }
 // Widens the gap that a broken rule leaves open.
 inline void dawdle(std::string_view rule) {
-    if (!holds(rule)) usleep(300);
+    if (!holds(rule)) usleep(1000);
 }
 #else
 constexpr bool holds(const char*) { return true; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Programs run by plan: digits in half of its memory, in modelled time, by every policy, and by plans that lie.
 
-Each run must compute the bits of the run with enough memory, without a fault, and have run most of its iterations by plan.
+Each run must compute the bits of the run with enough memory, without a fault, and have run iterations by plan.
 """
 import pathlib, re, sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
