@@ -34,6 +34,12 @@ void append_figures(std::string& to, const RunRecord& run) {
     to += fmt::format("  stalls           {} launches waited, {} in all\n", human_count(s.stalls), human(s.stall_ns));
     to += fmt::format("  from host frames {} ops\n", human_count(s.served_from_host));
     to += fmt::format("  verified moves   {}, {} differed\n", human_count(s.verified_moves), human_count(s.failed_verifications));
+    if (s.iterations) {
+        to += fmt::format("  by plan          {} of {} iterations followed, {} times stepped out", human_count(s.planned_iterations), human_count(s.iterations), human_count(s.strayed));
+        if (s.planned_iterations) to += fmt::format("; {} each, {} promised", human(s.planned_ns), human(s.promised_ns));
+        if (s.demand_ns.value) to += fmt::format("; {} on demand", human(s.demand_ns));
+        to += '\n';
+    }
     if (s.deadlines) to += fmt::format("  deadlines        {} launches were held back too long and let go\n", human_count(s.deadlines));
     if (s.over_budget) to += fmt::format("  over budget      {} times: raise the budget, or make the batch smaller\n", human_count(s.over_budget));
     if (run.events_dropped) to += fmt::format("  not recorded     {} events (the figures above count them)\n", human_count(run.events_dropped));

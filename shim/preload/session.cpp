@@ -232,6 +232,15 @@ profiler::RunSummary Session::figures() {
         f.deadlines += count(s.deadline_firings);
         f.over_budget += count(s.over_budget);
     }
+    if (executor_) {
+        const executor::Executor::Figures by = executor_->figures();
+        f.iterations = static_cast<std::int64_t>(by.iterations);
+        f.planned_iterations = static_cast<std::int64_t>(by.planned_iterations);
+        f.strayed = static_cast<std::int64_t>(by.strayed);
+        f.promised_ns = by.promised;
+        f.planned_ns = by.planned;
+        f.demand_ns = by.demand;
+    }
     f.wall_ns = Nanoseconds(pager::now_ns() - started_ns_);
     return f;
 }
@@ -254,7 +263,11 @@ void Session::summary() {
 void Session::end() {
     if (learner_) learner_->stop();
     if (executor_) executor_->stop();
-    if (trace_) trace_->close();
+    if (trace_) {
+        for (pager::DevicePager* d : pager_->devices())
+            if (const auto room = d->room(); room.in > 0 || room.out > 0) trace_->link({d->device(), room.in, room.out});
+        trace_->close();
+    }
     summary();
     if constexpr (pager::checked)
         for (pager::DevicePager* d : pager_->devices()) {

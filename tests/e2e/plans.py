@@ -3,13 +3,14 @@
 
 Each run must compute the bits of the run with enough memory, without a fault, and have run iterations by plan.
 """
-import pathlib, re, sys
+import json, pathlib, re, subprocess, sys, tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.e2e.harness import FULL, WORKLOADS, Run, Suite, environment
+from tests.e2e.harness import BUILD, FULL, WORKLOADS, Run, Suite, environment
 
 ITERATIONS = 10
 FOLLOWED = re.compile(r"(\d+) iterations followed, (\d+) by plan; on the device (\d+) us by plan \((\d+) promised\), (\d+) us on demand")
-MODEL = dict(SOFTGPU_TIME="model:5e10:5e9", SOFTGPU_H2D="5e8", SOFTGPU_D2H="5e8")
+LINK = 5e8  # bytes per second, each way
+MODEL = dict(SOFTGPU_TIME="model:5e10:5e9", SOFTGPU_H2D=LINK, SOFTGPU_D2H=LINK)
 
 
 def digits(program, depth):
@@ -28,6 +29,18 @@ def main():
         suite.check(not planned or (found and int(found[2]) >= planned), f"{what}: iterations by plan", done.tail(10))
         return done, found
 
+    def recorded(command, memory):
+        """The report of a planned run's trace says what was followed, and how fast the link is."""
+        with tempfile.TemporaryDirectory() as folder:
+            trace = pathlib.Path(folder) / "run.jsonl.zst"
+            Run(command, environment(preload=True, SOFTGPU_MEMORY=memory, UDNNMEM_TRACE=trace, **MODEL))
+            run = json.loads(subprocess.run([BUILD / "udnnmem", "report", trace, "--format", "json"], capture_output=True, text=True).stdout)
+            text = subprocess.run([BUILD / "udnnmem", "report", trace], capture_output=True, text=True).stdout
+        suite.check(run["planned_iterations"] >= 3 and run["planned_ns"] >= run["promised_ns"] * 0.9 > 0, "the report: iterations by plan", f"    {run}")
+        rates = [link["in_bytes_per_second"] for link in run["link"] or []] or [0]
+        suite.check(0.6 * LINK < rates[0] < 1.05 * LINK, "the report: the link's rate", f"    {run['link']}")
+        suite.check("  by plan  " in text and "  link 0  " in text, "the report in words", text)
+
     def plain(command, **options):
         done = Run(command, environment(SOFTGPU_MEMORY="1GiB", **options))
         return done.output.split("peak live")[0], int(done.output.split("peak live bytes ")[1]), done
@@ -41,6 +54,7 @@ def main():
                 print(f"{program} by {policy}: {int(found[3]) / 1e3:.1f} ms an iteration by plan, {int(found[4]) / 1e3:.1f} promised")
         case(f"{program} on demand", command, expected, peak // 2, planned=0, UDNNMEM_POLICY="demand", **MODEL)
 
+    recorded(digits("digits-driver", 24), 1600000)
     command = digits("digits-driver", 60)
     expected, peak, _ = plain(command)
     for seed in range(500 if FULL else 8):
