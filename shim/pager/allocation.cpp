@@ -56,9 +56,14 @@ CUresult DevicePager::start_context(Lock&) {
         unmovable_ += b->capacity;
         scratch_ = b;
     }
-    result = insist([&] { return driver_.cuStreamCreate(&in_stream_, CU_STREAM_NON_BLOCKING); });
-    if (result == CUDA_SUCCESS) result = insist([&] { return driver_.cuStreamCreate(&out_stream_, CU_STREAM_NON_BLOCKING); });
-    if (result == CUDA_SUCCESS) result = insist([&] { return driver_.cuStreamCreate(&look_stream_, CU_STREAM_NON_BLOCKING); });
+    // The little that we run on the device goes ahead of the program's kernels: what it frees, they wait for.
+    int least = 0, greatest = 0;
+    const bool priorities = driver_.cuStreamCreateWithPriority && driver_.cuCtxGetStreamPriorityRange && driver_.cuCtxGetStreamPriorityRange(&least, &greatest) == CUDA_SUCCESS;
+    for (CUstream* stream : {&in_stream_, &out_stream_, &look_stream_})
+        if (result == CUDA_SUCCESS)
+            result = insist([&] {
+                return priorities ? driver_.cuStreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING, greatest) : driver_.cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
+            });
     if (result == CUDA_SUCCESS) result = hasher_.start(scratch_->base, pager_.arena().begin(), pager_.arena().bytes());
     if (result != CUDA_SUCCESS) {
         leave_context();

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""An iteration of digits in half of its memory, on demand and by plan, on the software GPU's modelled clock.
+
+A device of 5e10 operations and 5e9 bytes a second, a link of 5e8 bytes a second each way: the link, not compute, sets the pace.
+`..._ms` is the median of the iterations that the library followed; the plan's own promise beside it. Modelled time does not depend on the
+machine, nor on what else it does.
+"""
+import json, pathlib, subprocess, sys, tempfile
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.e2e.harness import BUILD, WORKLOADS, Run, environment
+
+MODEL = dict(SOFTGPU_TIME="model:5e10:5e9", SOFTGPU_H2D="5e8", SOFTGPU_D2H="5e8")
+
+
+def command(iterations):
+    return [WORKLOADS / "digits-driver", "--depth", "24", "--width", "32", "--batch", "256", "--iterations", iterations, "--report-peak"]
+
+
+def time_of(memory, **options):
+    """Milliseconds of an iteration in the steady state: what six more of them take."""
+    runs = [Run(command(n), environment(SOFTGPU_MEMORY=memory, **MODEL, **options)) for n in (8, 14)]
+    return (runs[1].report["virtual_ns"] - runs[0].report["virtual_ns"]) / 6e6
+
+
+def main():
+    peak = int(Run(command(1), environment(SOFTGPU_MEMORY="1GiB", **MODEL)).output.split("peak live bytes ")[1])
+    ideal = time_of("1GiB")
+    with tempfile.TemporaryDirectory() as folder:
+        trace = pathlib.Path(folder) / "run.jsonl"
+        Run(command(14), environment(preload=True, SOFTGPU_MEMORY=peak // 2, UDNNMEM_TRACE=trace, **MODEL))
+        run = json.loads(subprocess.run([BUILD / "udnnmem", "report", trace, "--format", "json"], capture_output=True, text=True).stdout)
+    demand = time_of(peak // 2, LD_PRELOAD=BUILD / "libudnnmem.so", UDNNMEM_POLICY="demand")
+    planned = run["planned_ns"] / 1e6
+    for name, value, unit, goal in (("plan_ideal_ms", ideal, "ms", None), ("plan_demand_ms", demand, "ms", None), ("plan_planned_ms", planned, "ms", None),
+                                    ("plan_promised_ms", run["promised_ns"] / 1e6, "ms", None), ("plan_over_promise", planned * 1e6 / run["promised_ns"], "", "<= 1.05"),
+                                    ("plan_over_demand", planned / demand, "", "<= 1")):
+        print(json.dumps({"name": name, "value": round(value, 4), "unit": unit, "goal": goal}))
+
+
+if __name__ == "__main__":
+    main()
