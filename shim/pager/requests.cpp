@@ -194,8 +194,11 @@ bool DevicePager::bring(Request& r, Buffer* b) {
     }
     r.moved = true;
     if (!force && make_room(b->capacity)) return true;
-    // Room is on its way as long as something moves out.
-    const bool coming = moves_of(Move::Kind::evict, Move::Kind::evict) || bytes_ordered_out();
+    // Room is on its way as long as something moves out, or is held only until an op that was let through is submitted.
+    const bool coming = moves_of(Move::Kind::evict, Move::Kind::evict) || bytes_ordered_out() ||
+                        std::any_of(buffers_.begin(), buffers_.end(), [&](const Buffer* o) {
+                            return holds("submission") && o->granted && !o->pinned && o->residency == Residency::device && o->capacity >= b->capacity;
+                        });
     if (coming && !past_deadline(r) && !force) return false;
     if (!b->slab && backing_->host_frames_can_be_mapped() && (b->residency == Residency::host || land_on_host(b))) {
         r.host_allowed = true;

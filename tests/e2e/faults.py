@@ -28,7 +28,7 @@ COUNTED = re.compile(r"^own call (\w+) (\d+)$", re.M)
 HELD = re.compile(r"holds (\d+) frames in (\d+) mappings")
 SAID = re.compile(r"^(digits: |  what\(\):  ).*(CUDA_ERROR_|cudaError|out of device memory)", re.M)
 # What the driver does not take back, however often it is asked, stays there; nothing else may.
-STUCK = re.compile(r"injected: (cuMemUnmap|cuMemAddressFree|cuMemRelease|cuMemFreeHost) |could not be mapped again")
+STUCK = re.compile(r"injected: (cuMemUnmap|cuMemAddressFree|cuMemRelease|cuMemFreeHost) |could not be mapped again|no memory moves any more")
 
 
 def run(build, arguments, folder, **options):

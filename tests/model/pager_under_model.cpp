@@ -1,0 +1,26 @@
+// The pager's own sources, all of them, in one piece.
+#include "tests/model/pager_under_model.hpp"
+
+#include "shim/pager/allocation.cpp"
+#include "shim/pager/arena.cpp"
+#include "shim/pager/backing_vmm.cpp"
+#include "shim/pager/frames.cpp"
+#include "shim/pager/hasher.cpp"
+#include "shim/pager/lease.cpp"
+#include "shim/pager/link_meter.cpp"
+#include "shim/pager/mover.cpp"
+#include "shim/pager/orders.cpp"
+#include "shim/pager/pager.cpp"
+#include "shim/pager/requests.cpp"
+#include "shim/pager/slab.cpp"
+#include "shim/pager/streams.cpp"
+#include "shim/pager/validity.cpp"
+
+namespace udnnmem::pager {
+const std::atomic<Lease*>& first_lease() { return g_all; }
+void fresh_leases(int n) {
+    static std::vector<Lease*> all;
+    while (static_cast<int>(all.size()) < n) all.push_back(adopt());
+    for (Lease* l : all) l->in_use.store(false), l->state.store(Lease::closed), l->count.store(0);
+}
+}  // namespace udnnmem::pager
