@@ -1,12 +1,14 @@
 // random SEED [OPS [LIVE_BYTES]]: a random but correctly ordered program of allocations, frees, pools, launches, copies,
-// memsets, streams, events, graphs and threads, beside a model of every buffer in host memory. Whatever reads device
-// memory back is compared with the model. Prints a checksum; exit code 1 and the op's number at the first difference.
-// With RANDOM_PRINT=1 each op is printed before it is made.
+// memsets, streams, events, graphs, host functions and threads, beside a model of every buffer in host memory. Whatever
+// reads device memory back is compared with the model. Prints a checksum; exit code 1 and the op's number at the first
+// difference. With RANDOM_PRINT=1 each op is printed before it is made; RANDOM_ONLY=3,17 makes those ops alone. Each op draws
+// from its own number, so that a program without some of its ops is one as well: that is how a failing one is shrunk.
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +24,7 @@ struct Pair {
 
 struct Item {
   CUdeviceptr at = 0;
+  unsigned number = 0;    // the op that made it
   std::vector<unsigned> model;
   bool ordered = false;   // stream-ordered allocation
   CUevent last = nullptr; // after the newest op that named it
@@ -30,20 +33,25 @@ struct Item {
 
 struct Random : Program {
   std::mt19937 rng;
+  const unsigned seed;
   std::vector<std::unique_ptr<Item>> items;
   std::vector<CUstream> streams;
   CUfunction gather, shift;
-  CUmemoryPool pool;
+  CUmemoryPool pool, own;
   CUdeviceptr table = 0;
-  unsigned *staging = nullptr;
+  unsigned *staging = nullptr, *landing = nullptr;
   size_t live = 0, most;
   unsigned op = 0, checksum = 0;
   bool print = getenv("RANDOM_PRINT") != nullptr;
 
-  Random(unsigned seed, size_t most) : rng(seed), most(most) {
+  Random(unsigned seed, size_t most) : rng(seed), seed(seed), most(most) {
     CHECK(cuModuleGetFunction(&gather, module, "gather"));
     CHECK(cuModuleGetFunction(&shift, module, "shift"));
     CHECK(cuDeviceGetDefaultMemPool(&pool, device));
+    CUmemPoolProps props{};
+    props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    props.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+    CHECK(cuMemPoolCreate(&own, &props));
     for (int i = 0; i < 3; i++) {
       CUstream s;
       CHECK(cuStreamCreate(&s, i ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
@@ -52,12 +60,20 @@ struct Random : Program {
     streams.push_back(nullptr);
     table = allocate(64);
     CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&staging), 1 << 20, 0));
+    CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&landing), 2 << 20, 0));
   }
 
   unsigned below(unsigned n) { return static_cast<unsigned>(rng() % n); }
   CUstream stream() { return streams[below(static_cast<unsigned>(streams.size()))]; }
   Item& any() { return *items[below(static_cast<unsigned>(items.size()))]; }
-  void say(const char* what) { if (print) { printf("%u: %s\n", op, what); fflush(stdout); } }
+  // "17: add #3 #5 -> #5, 4000 words, stream 2"
+  void say(const char* what, std::initializer_list<const Item*> named, unsigned words, CUstream s = CU_STREAM_LEGACY) {
+    if (!print) return;
+    printf("%u: %s", op, what);
+    for (const Item* i : named) printf(" #%u", i->number);
+    printf(", %u words, stream %d\n", words, static_cast<int>(std::find(streams.begin(), streams.end(), s) - streams.begin()));
+    fflush(stdout);
+  }
 
   // Orders what follows on `s` after everything that named the items, and notes the op when it was queued.
   void begin(CUstream s, std::initializer_list<Item*> named) {
@@ -88,10 +104,12 @@ struct Random : Program {
     auto item = std::make_unique<Item>();
     CHECK(cuEventCreate(&item->last, CU_EVENT_DISABLE_TIMING));
     item->ordered = below(2);
+    item->number = op;
     const CUstream s = stream();
+    say(item->ordered ? "allocate in order" : "allocate", {item.get()}, words, s);
     if (item->ordered) {
       if (below(2)) CHECK(cuMemAllocAsync(&item->at, words * 4ul, s));
-      else CHECK(cuMemAllocFromPoolAsync(&item->at, words * 4ul, pool, s));
+      else CHECK(cuMemAllocFromPoolAsync(&item->at, words * 4ul, below(2) ? pool : own, s));
     } else {
       item->at = allocate(words * 4ul);
     }
@@ -107,6 +125,7 @@ struct Random : Program {
     if (items.size() < 3) return;
     const unsigned k = below(static_cast<unsigned>(items.size()));
     Item& i = *items[k];
+    say(i.ordered ? "free what was allocated in order" : "free", {&i}, i.words());
     live -= i.words() * 4ul;
     if (i.ordered && below(3)) {
       const CUstream s = stream();
@@ -123,6 +142,7 @@ struct Random : Program {
   void fill_one() {
     Item& i = any();
     const CUstream s = stream();
+    say("fill", {&i}, i.words(), s);
     begin(s, {&i});
     const unsigned seed = rng();
     launch_on(s, fill, i.at, seed, i.words());
@@ -134,6 +154,7 @@ struct Random : Program {
     Item &a = any(), &b = any(), &c = any();
     const unsigned n = std::min({a.words(), b.words(), c.words()});
     const CUstream s = stream();
+    say("add", {&a, &b, &c}, n, s);
     begin(s, {&a, &b, &c});
     launch_on(s, add, a.at, b.at, c.at, n);
     for (unsigned k = 0; k < n; k++) c.model[k] = a.model[k] + b.model[k];
@@ -146,6 +167,7 @@ struct Random : Program {
     const unsigned from = below(a.words()), to = below(b.words());
     const unsigned n = std::min(a.words() - from, b.words() - to), tag = rng();
     const CUstream s = stream();
+    say("shift", {&a, &b}, n, s);
     begin(s, {&a, &b});
     const Pair p{tag, a.at + from * 4ul, b.at + to * 4ul, n};
     if (below(2)) launch_packed(s, shift, p);
@@ -158,6 +180,7 @@ struct Random : Program {
     Item &a = any(), &b = any(), &out = any();
     if (&out == &a || &out == &b) return;
     const unsigned n = std::min({a.words(), b.words(), out.words()});
+    say("gather", {&a, &b, &out}, n);
     CHECK(cuCtxSynchronize());
     const CUdeviceptr addresses[2] = {a.at, b.at};
     CHECK(cuMemcpyHtoD(table, addresses, sizeof addresses));
@@ -170,6 +193,7 @@ struct Random : Program {
     Item& i = any();
     const unsigned from = below(3) ? 0 : below(i.words()), n = below(3) ? i.words() - from : 1 + below(i.words() - from), v = rng();
     const CUstream s = stream();
+    say("memset", {&i}, n, s);
     begin(s, {&i});
     CHECK(cuMemsetD32Async(i.at + from * 4ul, v, n, s));
     std::fill_n(i.model.begin() + from, n, v);
@@ -180,6 +204,7 @@ struct Random : Program {
     Item& i = any();
     const bool whole = below(2);
     const unsigned from = whole ? 0 : below(i.words()), n = whole ? i.words() : 1 + below(i.words() - from);
+    say("copy in", {&i}, n);
     std::vector<unsigned> data(n);
     for (unsigned& v : data) v = rng();
     if (below(2) && n <= (1u << 18)) {  // from pinned memory, asynchronously
@@ -202,6 +227,7 @@ struct Random : Program {
     if (&a == &b) return;
     const unsigned n = std::min(a.words(), b.words());
     const CUstream s = stream();
+    say("copy between", {&a, &b}, n, s);
     begin(s, {&a, &b});
     CHECK(below(2) ? cuMemcpyDtoDAsync(b.at, a.at, n * 4ul, s) : cuMemcpyAsync(b.at, a.at, n * 4ul, s));
     std::copy_n(a.model.begin(), n, b.model.begin());
@@ -209,6 +235,7 @@ struct Random : Program {
   }
 
   void compare(Item& i) {
+    say("compare", {&i}, i.words());
     wait(i);
     std::vector<unsigned> got(i.words());
     CHECK(cuMemcpyDtoH(got.data(), i.at, got.size() * 4));
@@ -227,6 +254,7 @@ struct Random : Program {
     if (&a == &c || &b == &c) return;
     const unsigned n = std::min({a.words(), b.words(), c.words()});
     const CUstream s = streams[below(3)];
+    say("graph", {&a, &b, &c}, n, s);
     CHECK(cuCtxSynchronize());
     CHECK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     launch_on(s, add, a.at, b.at, c.at, n);
@@ -260,6 +288,8 @@ struct Random : Program {
     item->model.assign(words, op);
     std::copy(a.model.begin(), a.model.end(), item->model.begin());
     const CUstream s = streams[below(3)];
+    item->number = op;
+    say("graph of a first touch", {&a, item.get()}, words, s);
     CUgraph graph;
     CUgraphExec exec;
     CHECK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -279,6 +309,7 @@ struct Random : Program {
   // Two threads launch on streams of their own at the same time, on different halves of the items.
   void thread_some() {
     if (items.size() < 4) return;
+    say("threads over all", {}, 0);
     CHECK(cuCtxSynchronize());
     const unsigned seed = rng(), half = static_cast<unsigned>(items.size()) / 2;
     auto body = [&](unsigned first, unsigned last, CUstream s) {
@@ -296,32 +327,75 @@ struct Random : Program {
     other.join();
   }
 
+  // A host function in the stream's order: it sums what a copy before it has brought, and another copy takes its sum back.
+  void host_some() {
+    Item& i = any();
+    const unsigned n = std::min(i.words(), 1u << 18);
+    const CUstream s = stream();
+    say("host function", {&i}, n, s);
+    struct Job {
+      unsigned* words;
+      unsigned count;
+    } job{landing, n};
+    CHECK(cuCtxSynchronize());
+    begin(s, {&i});
+    CHECK(cuMemcpyDtoHAsync(landing, i.at, n * 4ul, s));
+    CHECK(cuLaunchHostFunc(s, [](void* p) {
+      const Job& j = *static_cast<Job*>(p);
+      unsigned sum = 0;
+      for (unsigned k = 0; k < j.count; k++) sum = sum * 31 + j.words[k];
+      j.words[0] = sum;
+    }, &job));
+    CHECK(cuMemcpyHtoDAsync(i.at, landing, 4, s));
+    end(s, {&i});
+    unsigned sum = 0;
+    for (unsigned k = 0; k < n; k++) sum = sum * 31 + i.model[k];
+    i.model[0] = sum;
+    CHECK(cuStreamSynchronize(s));  // before `job` and `landing` serve again
+  }
+
   void step() {
-    if (items.size() < 3) return say("allocate"), allocate_one();
-    switch (below(17)) {
-      case 0: case 1: say("allocate"); return allocate_one();
-      case 2: say("free"); return free_one();
-      case 3: case 4: say("fill"); return fill_one();
-      case 5: case 6: case 7: say("add"); return add_some();
-      case 8: say("shift"); return shift_some();
-      case 9: say("memset"); return set_some();
-      case 10: say("copy in"); return copy_in();
-      case 11: say("copy between"); return copy_between();
-      case 12: say("gather"); return gather_some();
-      case 13: say("graph"); return graph_some();
-      case 14: say("threads"); return thread_some();
-      case 15: say("graph, first touch"); return graph_first_touch();
-      default: say("compare"); return compare(any());
+    rng.seed(seed * 1000003u + op);
+    if (items.size() < 3) return allocate_one();
+    switch (below(18)) {
+      case 0: case 1: return allocate_one();
+      case 2: return free_one();
+      case 3: case 4: return fill_one();
+      case 5: case 6: case 7: return add_some();
+      case 8: return shift_some();
+      case 9: return set_some();
+      case 10: return copy_in();
+      case 11: return copy_between();
+      case 12: return gather_some();
+      case 13: return graph_some();
+      case 14: return thread_some();
+      case 15: return graph_first_touch();
+      case 16: return host_some();
+      default: return compare(any());
     }
   }
 };
+
+// The numbers in RANDOM_ONLY; empty: all.
+std::set<unsigned> chosen() {
+  std::set<unsigned> numbers;
+  const char* text = getenv("RANDOM_ONLY");
+  while (text && *text) {
+    char* end;
+    numbers.insert(static_cast<unsigned>(strtoul(text, &end, 10)));
+    text = *end ? end + 1 : end;
+  }
+  return numbers;
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const unsigned seed = argument(argc, argv, 1, 1), ops = argument(argc, argv, 2, 200);
   Random r(seed, argument(argc, argv, 3, 6 << 20));
-  for (r.op = 1; r.op <= ops; r.op++) r.step();
+  const std::set<unsigned> only = chosen();
+  for (r.op = 1; r.op <= ops; r.op++)
+    if (only.empty() || only.contains(r.op)) r.step();
   for (auto& i : r.items) r.compare(*i);
   printf("checksum %08x\n", r.checksum);
   for (auto& i : r.items) CHECK(cuMemFree(i->at));
