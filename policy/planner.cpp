@@ -6,7 +6,7 @@
 namespace udnnmem::policy {
 
 const std::vector<Planner>& planners() {
-    static const std::vector<Planner> table{
+    static const auto& table = *new std::vector<Planner>{  // never destroyed: a planner may be at work while a process ends
         {"demand", "paging on demand, least recently used out first", false, plan_demand},
         {"belady", "paging on demand, next used last out first", false, plan_belady},
         {"vdnn", "feature maps offloaded after the forward pass, back one layer ahead (MICRO 2016)", false, plan_vdnn},

@@ -1,6 +1,7 @@
 #include "shim/executor/executor.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace udnnmem::executor {
 namespace {
 
 constexpr std::size_t kMeasured = 5;      // iterations of a way before it is judged, the first of them not counted
+constexpr std::chrono::milliseconds kPatience(100);  // with a planner, when the program ends
 constexpr std::size_t kKept = 64;         // iterations whose times are kept
 constexpr double kWorse = 1.02;           // a way that takes so much longer than the one before is given up
 constexpr double kFasterByPlan = 0.98;    // a second plan is worth trying if it promises so much
@@ -87,16 +89,22 @@ Rows distorted(const Rows& rows, std::size_t buffers, std::uint64_t seed) {
 
 Executor::Executor(pager::Pager& pager, Settings settings) : pager_(pager), settings_(std::move(settings)), timer_(pager.driver()) {}
 
-Executor::~Executor() { stop(); }
+Executor::~Executor() { end(true); }
 
-void Executor::stop() noexcept {
-    stopping_.store(true);
+void Executor::end(bool patiently) noexcept {
     on_.store(false);
-    {
-        std::lock_guard lock(job_mutex_);
-        job_ready_.notify_all();
+    std::unique_lock lock(job_mutex_);
+    if (stopping_.exchange(true)) return;
+    job_ready_.notify_all();
+    if (thread_.joinable()) {
+        auto gone = [this] { return has_ended_; };
+        if (patiently) ended_.wait(lock, gone);
+        else ended_.wait_for(lock, kPatience, gone);
+        const bool joins = has_ended_;
+        lock.unlock();
+        if (joins) thread_.join();
+        else thread_.detach();
     }
-    if (thread_.joinable()) thread_.join();
     const Figures f = figures();
     if (f.iterations)
         settings_.say(std::to_string(f.iterations) + " iterations followed, " + std::to_string(f.planned_iterations) + " by plan; on the device " +
@@ -161,6 +169,13 @@ std::shared_ptr<const Rows> Executor::plan(const Sequence& sequence, const polic
 
 void Executor::run() {
     if (settings_.thread_started) settings_.thread_started();
+    work();
+    std::lock_guard lock(job_mutex_);
+    has_ended_ = true;
+    ended_.notify_all();
+}
+
+void Executor::work() {
     while (true) {
         std::unique_ptr<profiler::Iteration> job;
         {

@@ -48,14 +48,14 @@ class Executor {
   public:
     struct Settings {
         const policy::Planner* planner = nullptr;
-        Nanoseconds first_look{50'000'000};        // planning before the first plan is taken up ...
+        Nanoseconds first_look{0};                 // planning before the first plan is taken up: the planner's quickest ...
         Nanoseconds second_look{5'000'000'000};    // ... and for a better one, in processor time
         std::function<void(const std::string&)> say;   // one line, for who asks for details. Any thread
         std::function<void()> thread_started;          // first thing on the planning thread
         std::optional<std::uint64_t> lie;              // tests: plans are distorted at random by this seed, and never given up
     };
     Executor(pager::Pager& pager, Settings settings);
-    ~Executor();   // stop()
+    ~Executor();   // waits for the planning thread
 
     void learned(const profiler::Iteration& iteration) noexcept;
 
@@ -66,8 +66,9 @@ class Executor {
     // It was submitted.
     void after(std::int32_t step, const pager::Op& op) noexcept;
 
-    // Ends the planning thread; orders are given no more.
-    void stop() noexcept;
+    // Orders are given no more, and the planning thread ends. One that is deep in a plan is not waited for: the executor has
+    // to outlive it then, for it still looks at it.
+    void stop() noexcept { end(false); }
 
     struct Figures {
         std::uint64_t iterations = 0, planned_iterations = 0;  // followed from end to end; of those, by a plan
@@ -84,7 +85,9 @@ class Executor {
         std::shared_ptr<const Rows> rows;
         std::vector<std::int64_t> times;
     };
+    void end(bool patiently) noexcept;
     void run();
+    void work();
     std::shared_ptr<const Rows> plan(const Sequence& sequence, const policy::Machine& machine, Nanoseconds look);
     policy::Machine machine(pager::DevicePager& device);
     void begin_iteration();
@@ -112,7 +115,8 @@ class Executor {
     Figures figures_;
 
     std::mutex job_mutex_;
-    std::condition_variable job_ready_;
+    std::condition_variable job_ready_, ended_;
+    bool has_ended_ = false;                        // the thread has; under job_mutex_
     std::unique_ptr<profiler::Iteration> job_;      // under job_mutex_
     std::thread thread_;
 };
