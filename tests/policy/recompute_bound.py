@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A lower bound on the time of every plan, replays included: what LB1 to LB3 cannot say.
 
-    recompute_bound.py TRACE --memory FRACTION --link GBPS [--segments N]
+    recompute_bound.py TRACE --memory FRACTION --link GBPS [--segments N] [--recompute off]
 
 The iteration is cut into segments, from the start of one op to the start of another. A version is what one op left in
 a buffer (`last`: what the iteration before left in a persistent one). Fractions, per version v and segment s: x resident
@@ -218,14 +218,18 @@ def main():
     parser.add_argument("--memory", type=float, required=True, help="part of peak live")
     parser.add_argument("--link", type=float, required=True, help="GB/s, each way")
     parser.add_argument("--segments", type=int, default=10)
+    parser.add_argument("--recompute", choices=["auto", "off"], default="auto", help="off: of plans without replays")
     options = parser.parse_args()
     trace = merged(simulator.read_lines(options.trace))
-    bound = bound_ms(trace, int(options.memory * peak_live(trace)), options.link * 1e9, options.segments)
+    if options.recompute == "off":
+        trace.replayable = [False] * len(trace.ops)
+    memory = int(options.memory * peak_live(trace))
+    bound = bound_ms(trace, memory, options.link * 1e9, options.segments)
     if bound is None:
         print("no solver: install coinor-cbc", file=sys.stderr)
         return 1
     ideal = sum(trace.duration) * 1e-6
-    print(json.dumps({"trace": options.trace, "bound_ms": round(bound, 3), "ideal_ms": round(ideal, 3), "eta_limit": round(ideal / bound, 4)}))
+    print(json.dumps({"trace": options.trace, "memory_bytes": memory, "bound_ms": round(bound, 3), "ideal_ms": round(ideal, 3), "eta_limit": round(ideal / bound, 4)}))
     return 0
 
 

@@ -8,6 +8,7 @@
 #include "policy/planner.hpp"
 #include "policy/simulator.hpp"
 #include "profiler/trace/trace_io.hpp"
+#include "tests/policy/patience.hpp"
 #include "tests/policy/small_traces.hpp"
 
 using namespace udnnmem;
@@ -32,7 +33,7 @@ const profiler::Trace& network(const std::string& name) {
 Outcome planned(const profiler::Trace& trace, const Machine& m, bool recompute, double seconds) {
     PlannerOptions options;
     options.recompute = recompute;
-    options.time_budget = Nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+    options.time_budget = Nanoseconds(static_cast<std::int64_t>(seconds * patience * 1e9));
     return simulate(trace, m, find_planner("udnn")->make_plan(trace, m, options));
 }
 
