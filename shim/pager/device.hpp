@@ -189,6 +189,7 @@ class DevicePager {
     bool serve_everything(Request&);
     bool bring(Request&, Buffer*);
     bool make_room(std::size_t bytes);
+    bool turn_budget();
     bool release_parked(std::size_t bytes);
     bool host_frames_for(Buffer*, std::vector<Frame*>& out);
     bool land_on_host(Buffer*);

@@ -102,6 +102,12 @@ void FramePool::give_back(std::vector<Frame*>& frames) {
     if constexpr (checked) must_be_valid(is_valid());
 }
 
+void FramePool::set_budget(std::size_t bytes) {
+    budget_ = bytes;
+    if (in_use_ > budget_) over_ = in_use_;
+    trim(std::max(budget_, in_use_));
+}
+
 std::string FramePool::is_valid() const {
     std::size_t free = 0, count = 0;
     for (int c = 0; c < kClasses; ++c)

@@ -29,6 +29,8 @@ class FramePool {
     void give_back(std::vector<Frame*>& frames);
 
     std::size_t budget() const { return budget_; }
+    // What is in use beyond it stays until it is given back.
+    void set_budget(std::size_t bytes);
     std::size_t in_use() const { return in_use_; }
     std::size_t made() const { return made_; }
     std::size_t peak_made() const { return peak_made_; }

@@ -20,6 +20,7 @@ void DevicePager::run() {
         bool progress = step_moves();
         progress |= serve_requests();
         progress |= serve_orders();
+        if (!pager_.settings().budgets.empty()) [[unlikely]] progress |= turn_budget();
         if (progress) {
             check();
             backoff = std::chrono::microseconds(10);

@@ -318,6 +318,20 @@ bool DevicePager::make_room(std::size_t bytes) {
     return progress;
 }
 
+// The budget of this time; what is held beyond it goes out, one after the other. True: something changed.
+bool DevicePager::turn_budget() {
+    const Settings& s = pager_.settings();
+    const auto turn = static_cast<std::size_t>(now_ns() / s.budget_turn_ns) % s.budgets.size();
+    device_pool_->set_budget(s.budgets[turn] / granule() * granule());
+    std::size_t leaving = 0;
+    for (const Move& m : moves_)
+        if (m.kind == Move::Kind::evict && !m.cancelled) leaving += m.buffer->capacity;
+    if (frozen_ || device_pool_->in_use() <= device_pool_->budget() + leaving) return false;
+    Buffer* victim = choose_victim(true);
+    if (victim) start_evict(victim);
+    return victim;
+}
+
 // Gives back what the program has freed and nothing uses any more.
 bool DevicePager::release_parked(std::size_t bytes) {
     bool progress = false;

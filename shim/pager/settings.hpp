@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace udnnmem::pager {
 
@@ -16,6 +17,8 @@ struct Settings {
     std::int64_t deadline_ns = 500'000'000;  // a held-back launch without any progress for so long goes ahead from host frames
     bool lazy_free = false;
     bool force_host = false;         // tests: serve every miss from host frames
+    std::vector<std::size_t> budgets;        // tests: device budgets that take turns, ...
+    std::int64_t budget_turn_ns = 0;         // ... each for so long
 };
 
 }  // namespace udnnmem::pager

@@ -118,8 +118,14 @@ bool Session::start() {
     settings.host_budget = static_cast<std::size_t>(options_.host_budget.resolve(available, available).value);
     settings.verify = options_.verify;
     settings.lazy_free = options_.lazy_free;
-    // For the tests: every miss served from host frames; another deadline for launches that are held back.
+    // For the tests: every miss served from host frames; budgets that change under way; another deadline for launches that
+    // are held back.
     settings.force_host = std::getenv("UDNNMEM_TEST_FORCE_HOST") != nullptr;
+    if (const char* text = std::getenv("UDNNMEM_TEST_BUDGETS")) {  // MILLISECONDS:BYTES,BYTES...
+        char* end = nullptr;
+        settings.budget_turn_ns = std::strtoll(text, &end, 10) * 1'000'000;
+        while (*end) settings.budgets.push_back(std::strtoull(end + 1, &end, 10));
+    }
     if (const char* ms = std::getenv("UDNNMEM_TEST_DEADLINE_MS")) settings.deadline_ns = std::atoll(ms) * 1'000'000;
     pager_ = std::make_unique<pager::Pager>(driver, settings, *this);
     open_trace();

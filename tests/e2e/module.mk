@@ -8,3 +8,5 @@ $(BUILD)/breakable/libudnnmem.so: $(B)/libudnnmem.so
 TEST_NEEDS += $(BUILD)/breakable/libudnnmem.so
 TEST_SUITES += tests/e2e/faults.py
 endif
+
+CHECK_SUITES += tests/e2e/soak.py
