@@ -80,7 +80,11 @@ constexpr unsigned kSeconds = 60;  // a trap takes less than one
 int main(int argc, char** argv) {
   using namespace traps;
   std::vector<Trap> all;
-  for (const auto* list : {&memory_traps, &table_traps, &stream_traps, &graph_traps, &process_traps}) all.insert(all.end(), list->begin(), list->end());
+  for (const auto* list : {&memory_traps, &table_traps, &stream_traps, &graph_traps, &process_traps, &ipc_traps}) all.insert(all.end(), list->begin(), list->end());
+  if (argc > 1 && !strncmp(argv[1], "ipc-", 4) && argc == 5) {
+    alarm(kSeconds);
+    return ipc_process(argc, argv);
+  }
   if (argc > 1 && !strcmp(argv[1], "--list")) {
     for (const Trap& t : all) printf("%s%s\n", t.name, t.needs == Needs::moves ? " moves" : "");
     return 0;
