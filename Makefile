@@ -109,9 +109,12 @@ check: all $(TEST_NEEDS) $(CHECK_NEEDS) ## everything, at full length, also unde
 	@$(MAKE) --no-print-directory VARIANT=asan sanitised
 	@$(MAKE) --no-print-directory VARIANT=tsan sanitised
 
-# Of a sanitised build: the unit tests, and random programs and traps with the library.
-sanitised: $(filter $(B)/tests/unit-%,$(TEST_NEEDS)) $(B)/libudnnmem.so $(B)/softgpu/libcuda.so $(B)/workloads/random $(B)/workloads/traps
-	@$(PYTHON) tests/run.py --build $(B) $(filter $(B)/tests/unit-%,$(TEST_SUITES)) tests/e2e/random_programs.py tests/e2e/traps/traps.py
+# The unit tests of a sanitised build; under TSan random programs and traps with the library as well.
+SANITISED_NEEDS = $(filter $(B)/tests/unit-%,$(TEST_NEEDS)) \
+  $(if $(filter tsan,$(VARIANT)),$(B)/libudnnmem.so $(B)/softgpu/libcuda.so $(addprefix $(B)/workloads/,random traps))
+sanitised: $(SANITISED_NEEDS)
+	@$(PYTHON) tests/run.py --build $(B) $(filter $(B)/tests/unit-%,$(TEST_SUITES)) \
+	  $(if $(filter tsan,$(VARIANT)),tests/e2e/random_programs.py tests/e2e/traps/traps.py)
 
 test-real: all $(BUILD)/real/ready ## real frameworks under the library, at full length
 	@UDNNMEM_TEST_FULL=1 $(PYTHON) tests/run.py --limit 28800 --build $(B) tests/real/tinygrad.py
