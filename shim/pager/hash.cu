@@ -16,6 +16,7 @@ __device__ static unsigned long long mix(unsigned long long x) {
 }
 
 constexpr int kThreads = 256;
+constexpr int kSummers = 16;  // of one warp, and few meetings: a block often has but a few words a thread
 
 extern "C" __global__ void udnnmem_hash(const unsigned long long* data, unsigned long long words, unsigned long long first,
                                         unsigned long long arena_begin, unsigned long long arena_bytes,
@@ -33,12 +34,14 @@ extern "C" __global__ void udnnmem_hash(const unsigned long long* data, unsigned
     sums[0][threadIdx.x] = low;
     sums[1][threadIdx.x] = high;
     sums[2][threadIdx.x] = addresses;
-    for (int half = kThreads / 2; half; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half)
-            for (int k = 0; k < 3; ++k) sums[k][threadIdx.x] += sums[k][threadIdx.x + half];
-    }
+    __syncthreads();
+    if (threadIdx.x >= kSummers) return;
+    for (int k = 0; k < 3; ++k)
+        for (int t = threadIdx.x + kSummers; t < kThreads; t += kSummers) sums[k][threadIdx.x] += sums[k][t];
+    __syncwarp((1u << kSummers) - 1);
     if (threadIdx.x) return;
+    for (int k = 0; k < 3; ++k)
+        for (int t = 1; t < kSummers; ++t) sums[k][0] += sums[k][t];
     atomicAdd(&slot[0], sums[0][0]);
     atomicAdd(&slot[1], sums[1][0]);
     if (sums[2][0]) atomicAdd(&slot[2], sums[2][0]);
