@@ -84,17 +84,19 @@ struct Random : Program {
   }
   void wait(Item& i) { CHECK(cuEventSynchronize(i.last)); }
 
+  // Threads with a few words each: on a CPU those of a block then read one cache line after the other.
+  static unsigned blocks(unsigned words) { return words / 256 + 1; }
   template <class... A>
-  void launch_on(CUstream s, CUfunction f, A... arguments) {
+  void launch_on(CUstream s, unsigned words, CUfunction f, A... arguments) {
     void* list[] = {&arguments...};
-    CHECK(cuLaunchKernel(f, 8, 1, 1, 64, 1, 1, 0, s, list, nullptr));
+    CHECK(cuLaunchKernel(f, blocks(words), 1, 1, 64, 1, 1, 0, s, list, nullptr));
   }
   // The same through a parameter buffer.
   template <class T>
-  void launch_packed(CUstream s, CUfunction f, T packed) {
+  void launch_packed(CUstream s, unsigned words, CUfunction f, T packed) {
     size_t bytes = sizeof packed;
     void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
-    CHECK(cuLaunchKernel(f, 8, 1, 1, 64, 1, 1, 0, s, nullptr, extra));
+    CHECK(cuLaunchKernel(f, blocks(words), 1, 1, 64, 1, 1, 0, s, nullptr, extra));
   }
 
   void allocate_one() {
@@ -145,7 +147,7 @@ struct Random : Program {
     say("fill", {&i}, i.words(), s);
     begin(s, {&i});
     const unsigned seed = rng();
-    launch_on(s, fill, i.at, seed, i.words());
+    launch_on(s, i.words(), fill, i.at, seed, i.words());
     for (unsigned k = 0; k < i.words(); k++) i.model[k] = fill_word(k, seed);
     end(s, {&i});
   }
@@ -156,7 +158,7 @@ struct Random : Program {
     const CUstream s = stream();
     say("add", {&a, &b, &c}, n, s);
     begin(s, {&a, &b, &c});
-    launch_on(s, add, a.at, b.at, c.at, n);
+    launch_on(s, n, add, a.at, b.at, c.at, n);
     for (unsigned k = 0; k < n; k++) c.model[k] = a.model[k] + b.model[k];
     end(s, {&a, &b, &c});
   }
@@ -170,8 +172,8 @@ struct Random : Program {
     say("shift", {&a, &b}, n, s);
     begin(s, {&a, &b});
     const Pair p{tag, a.at + from * 4ul, b.at + to * 4ul, n};
-    if (below(2)) launch_packed(s, shift, p);
-    else launch_on(s, shift, p);
+    if (below(2)) launch_packed(s, n, shift, p);
+    else launch_on(s, n, shift, p);
     for (unsigned k = 0; k < n; k++) b.model[to + k] = a.model[from + k] * 3 + tag;
     end(s, {&a, &b});
   }
@@ -184,7 +186,7 @@ struct Random : Program {
     CHECK(cuCtxSynchronize());
     const CUdeviceptr addresses[2] = {a.at, b.at};
     CHECK(cuMemcpyHtoD(table, addresses, sizeof addresses));
-    launch_on(nullptr, gather, table, 2u, out.at, n);
+    launch_on(nullptr, n, gather, table, 2u, out.at, n);
     CHECK(cuCtxSynchronize());
     for (unsigned k = 0; k < n; k++) out.model[k] = a.model[k] + b.model[k];
   }
@@ -257,9 +259,9 @@ struct Random : Program {
     say("graph", {&a, &b, &c}, n, s);
     CHECK(cuCtxSynchronize());
     CHECK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    launch_on(s, add, a.at, b.at, c.at, n);
+    launch_on(s, n, add, a.at, b.at, c.at, n);
     CHECK(cuMemsetD32Async(b.at, op, b.words(), s));
-    launch_on(s, add, c.at, b.at, c.at, n);
+    launch_on(s, n, add, c.at, b.at, c.at, n);
     CUgraph graph;
     CUgraphExec exec;
     CHECK(cuStreamEndCapture(s, &graph));
@@ -316,8 +318,8 @@ struct Random : Program {
       CHECK(cuCtxSetCurrent(context));
       for (unsigned k = first; k < last; k++) {
         Item& i = *items[k];
-        launch_on(s, fill, i.at, seed + k, i.words());
-        launch_on(s, add, i.at, i.at, i.at, i.words());
+        launch_on(s, i.words(), fill, i.at, seed + k, i.words());
+        launch_on(s, i.words(), add, i.at, i.at, i.at, i.words());
         for (unsigned w = 0; w < i.words(); w++) i.model[w] = 2 * fill_word(w, seed + k);
       }
       CHECK(cuStreamSynchronize(s));
