@@ -83,7 +83,7 @@ void stream_kinds(unsigned seed) {
   const CUdeviceptr x = w.stepped(), y = w.stepped(), z = w.stepped();
   const CUfunction late = w.kernel("late_fill");
   for (unsigned round = 0; round < 4; round++) {
-    launch(low, late, 1, x, kWords, round, std::uint64_t{2'000'000});
+    launch(low, late, 1, x, kWords, round, w.long_enough(2'000'000));
     launch_wide(nullptr, w.add, x, x, y, kWords);   // legacy: after low
     launch_wide(low, w.add, y, x, z, kWords);       // after legacy
     w.press(high);
@@ -116,7 +116,7 @@ void late_start(unsigned seed) {
   for (unsigned round = 1; round < 4; round++) {
     const CUstream s = w.stream();
     CHECK(cuStreamWaitValue32(s, at, round, CU_STREAM_WAIT_VALUE_GEQ));
-    launch(s, toil, 1, x, w.toil_words(), kStride, std::uint64_t{20'000'000}, lost);
+    launch(s, toil, 1, x, w.toil_words(), kStride, w.long_enough(20'000'000), lost);
     if (destroy) CHECK(cuStreamDestroy(s));
     w.press(others);
     w.press(others);

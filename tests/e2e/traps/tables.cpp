@@ -75,7 +75,7 @@ void by_copy(World& w, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
 void by_carrier(World& w, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
   const CUdeviceptr first = w.allocate(64);
   by_host(w, first, 8, x);
-  launch(nullptr, w.kernel("move_entries"), 1, first, table, 8u, std::uint64_t{3'000'000});
+  launch(nullptr, w.kernel("move_entries"), 1, first, table, 8u, w.long_enough(3'000'000));
   CHECK(cuStreamSynchronize(nullptr));
   (void)entries;
 }

@@ -28,7 +28,7 @@ def options(seed):
 
 def one(name, moves, seed, limit=LIMIT, **more):
     """What is wrong with a trap under the library; empty if nothing is."""
-    plain = Run([PROGRAM, name, seed], environment(**options(seed)), limit=LIMIT)
+    plain = Run([PROGRAM, name, seed], environment(TRAPS_BRIEF=1, **options(seed)), limit=LIMIT)
     if plain.status != 0 or "end" not in plain.output.split("\n"):
         return f"    alone: status {plain.status}\n{plain.output}{plain.tail()}"
     paged = Run([PROGRAM, name, seed], environment(preload=True, **(options(seed) | {
