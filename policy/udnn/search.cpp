@@ -34,12 +34,12 @@ void Search::expect(const EngineTimeline& timeline) {
 
 // One draft from scratch at these prices: its time as fetched as early as fits, or just in time by the times
 // that the former showed, whichever is better.
-std::int64_t Search::attempt(const Prices& prices, EngineTimeline& timeline) {
+std::int64_t Search::attempt(const Prices& prices, EngineTimeline& timeline, int rounds, bool learns) {
     Draft draft = blank();
     drafter_.expect_ideal();
-    const bool fits = selector_.fit(draft, prices);
-    if (fits) {
-        selector_.prune(draft, prices);
+    const bool fits = selector_.fit(draft, prices, rounds);
+    if (fits) selector_.prune(draft, prices);
+    if (fits && learns) {
         drafter_.build(draft, Drafter::Count::ends);
         slack_.fill(1);
         for (std::int32_t k = 0; k < trace_.ops; ++k) {
@@ -98,14 +98,27 @@ void Search::learn(Prices& prices, const EngineTimeline& timeline, double rate) 
     }
 }
 
+// Does it fit at all, with every gap left that may be?
+bool Search::may_fit() {
+    Draft draft = blank();
+    for (std::size_t g = 0; g < gaps_.all.size(); ++g)
+        if (gaps_.all[g].open) draft.mode[g] = swap;
+    drafter_.build(draft, Drafter::Count::ends);
+    return drafter_.excess == 0;
+}
+
 void Search::first() {
+    if (!may_fit()) return;
     EngineTimeline timeline;
-    // Shorter replays need less memory; without any there is most room.
-    for (const double segment : {1.0, 0.1, 0.03, 0.0}) {
+    // Shorter replays need less memory; without any there is most room. Where ops are many and the memory is little, a long
+    // replay fits seldom, and a small part of the peak holds many buffers as it is.
+    const bool long_and_tight = trace_.ops > 8000 && machine_.memory.value < trace_.peak_live / 3;
+    for (const auto& [segment, rounds] : {std::pair(1.0, 5), std::pair(0.03, 4), std::pair(0.0, 10)}) {
+        if (segment == 1 && recompute_ && long_and_tight) continue;
         Prices prices;
         prices.drops = recompute_ && segment > 0;
         prices.segment = static_cast<std::int64_t>(segment * static_cast<double>(trace_.peak_live));
-        if (attempt(prices, timeline) < INT64_MAX || !recompute_) return;
+        if (attempt(prices, timeline, recompute_ ? rounds : 10, false) < INT64_MAX || !recompute_) return;
     }
 }
 

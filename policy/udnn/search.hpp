@@ -33,7 +33,8 @@ public:
     std::int64_t evaluations = 0;
 
 private:
-    std::int64_t attempt(const Prices& prices, EngineTimeline& timeline);
+    std::int64_t attempt(const Prices& prices, EngineTimeline& timeline, int rounds = 10, bool learns = true);
+    bool may_fit();
     void expect(const EngineTimeline& timeline);
     void learn(Prices& prices, const EngineTimeline& timeline, double rate) const;
     bool offer(const Draft& draft, std::int64_t time);

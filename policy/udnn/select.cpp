@@ -167,11 +167,12 @@ void Selector::gather(const Draft& draft) {
 
 bool Selector::fit(Draft& draft, const Prices& prices, int rounds) {
     std::normal_distribution<double> normal;
-    std::int64_t limit = prices.segment;
+    std::int64_t limit = prices.segment, before = INT64_MAX;
     for (int round = 0;; ++round) {
         drafter_.build(draft, Drafter::Count::ends);
         if (drafter_.excess == 0) return true;
-        if (round == rounds) return false;
+        if (round == rounds || (round > 2 && drafter_.excess == before)) return false;
+        before = drafter_.excess;
         load(drafter_.usage);
         gather(draft);
         weight_.assign(2 * static_cast<std::size_t>(trace_.ops) + 1, 0);
@@ -249,7 +250,10 @@ bool Selector::fit(Draft& draft, const Prices& prices, int rounds) {
             add(w.from, w.to, -gap.bytes);
             ++taken;
         };
-        for (const Candidate& c : candidates_) take(c, !prices.tight);
+        for (const Candidate& c : candidates_) {
+            if (top_[1] <= 0) break;  // nothing lacks any more
+            take(c, !prices.tight);
+        }
         if (prices.tight) {
             std::stable_sort(candidates_.begin(), candidates_.end(), [&](const Candidate& a, const Candidate& b) { return gaps_.all[a.gap].bytes < gaps_.all[b.gap].bytes; });
             for (const Candidate& c : candidates_)

@@ -10,6 +10,7 @@
 #include "policy/engine.hpp"
 #include "policy/planner.hpp"
 #include "tests/policy/long_trace.hpp"
+#include "tests/policy/networks.hpp"
 
 using namespace udnnmem;
 using namespace udnnmem::policy;
@@ -23,10 +24,10 @@ void print(const char* name, double value, const char* unit, const char* goal) {
     std::fflush(stdout);
 }
 
-// Half of peak live, 16 GB/s. Best of three: the machine is seldom ours alone.
-double first_plan_ms(const profiler::Trace& trace, bool recompute, Plan* plan = nullptr) {
+// A part of peak live, 16 GB/s. Best of three: the machine is seldom ours alone.
+double first_plan_ms(const profiler::Trace& trace, bool recompute, Plan* plan = nullptr, double part = 0.5) {
     Machine m;
-    m.memory = Bytes(CompiledTrace(trace).peak_live / 2);
+    m.memory = Bytes(static_cast<std::int64_t>(part * static_cast<double>(CompiledTrace(trace).peak_live)));
     m.link_in = m.link_out = 16e9;
     PlannerOptions options;
     options.recompute = recompute;
@@ -49,6 +50,12 @@ int main() {
     const double at_small = first_plan_ms(small, true), at_middle = first_plan_ms(middle, true, &plan);
     print("first_plan_10000_ops_ms", at_middle, "ms", "100");
     print("first_plan_10000_ops_swap_only_ms", first_plan_ms(middle, false), "ms", "100");
+    const auto unrolled = tests::recurrent(1250, 8, 5);
+    for (const double part : {0.3, 0.1}) {
+        char name[64];
+        std::snprintf(name, sizeof name, "first_plan_recurrent_%.0f_percent_ms", 100 * part);
+        print(name, first_plan_ms(unrolled, true, nullptr, part) * 10'000 / static_cast<double>(unrolled.ops.size()), "ms/10000 ops", "100");
+    }
     {
         const CompiledTrace compiled(middle);
         Machine m;

@@ -2,7 +2,7 @@ $(call unit_test,trace-io,tests/policy/test_trace_io.cpp,policy trace,-lzstd)
 $(call unit_test,simulator,tests/policy/test_simulator.cpp,policy trace,-lzstd)
 $(call unit_test,reference,tests/policy/test_reference.cpp,policy trace,-lzstd)
 $(call unit_test,udnn,tests/policy/test_udnn.cpp,policy trace,-lzstd)
-$(call program,bench/plan_bench,tests/bench/plan_bench.cpp,policy trace,-lzstd)
+$(call program,bench/plan_bench,tests/bench/plan_bench.cpp,networks policy trace,-lzstd)
 BENCHES += $(B)/bench/plan_bench
 $(call library,networks,tests/policy/networks.cpp)
 $(call unit_test,agreement,tests/policy/test_agreement.cpp,networks policy trace,-lzstd)

@@ -216,6 +216,24 @@ Trace random_dag(int layers, std::uint64_t seed) {
     return make_iteration("dag-" + std::to_string(layers), all, {static_cast<int>(between(random, 0, 2)), chance(random, 50)});
 }
 
+Trace recurrent(int steps, int layers, std::uint64_t seed) {
+    Random random(seed);
+    const std::int64_t state = between(random, 3, 40) << 18, odd = between(random, 1, 4096) * 16;
+    std::vector<Layer> all{layer({}, state + odd, 1 << 16)};
+    std::vector<int> before(static_cast<std::size_t>(layers), 0);
+    for (int t = 0; t < steps; ++t)
+        for (int l = 0; l < layers; ++l) {
+            std::vector<int> inputs{before[static_cast<std::size_t>(l)]};
+            if (l) inputs.push_back(before[static_cast<std::size_t>(l) - 1]);
+            std::sort(inputs.begin(), inputs.end());
+            inputs.erase(std::unique(inputs.begin(), inputs.end()), inputs.end());
+            Layer one = layer(inputs, state + odd * l, 0, between(random, 5000, 60000));
+            before[static_cast<std::size_t>(l)] = static_cast<int>(all.size());
+            all.push_back(one);
+        }
+    return make_iteration("recurrent-" + std::to_string(steps) + "x" + std::to_string(layers), all, {1, false});
+}
+
 Trace anything(Random& random, int most_layers) {
     const int layers = static_cast<int>(between(random, 1, most_layers));
     const std::int64_t granule = std::int64_t{1} << between(random, 0, 21);

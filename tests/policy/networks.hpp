@@ -42,6 +42,7 @@ profiler::Trace residual(int blocks, std::uint64_t seed = 1);   // about three l
 profiler::Trace u_net(int depth, std::uint64_t seed = 1);
 profiler::Trace dense_net(int layers, std::uint64_t seed = 1);
 profiler::Trace random_dag(int layers, std::uint64_t seed = 1);
+profiler::Trace recurrent(int steps, int layers, std::uint64_t seed = 1);  // unrolled in time
 
 // Anything: a small network of a random shape, with ties, ops of no length, buffers of one byte or of one
 // granule, workspaces larger than the rest, in-place chains, state, ops that cannot be replayed, alloc_op

@@ -182,8 +182,8 @@ TEST_CASE("a host budget is kept, or the plan says that it cannot be", "[planner
 }
 
 TEST_CASE("networks of many shapes are planned for", "[planners][shapes]") {
-    std::vector<profiler::Trace> networks{transformer(12), residual(50), u_net(5), dense_net(60), random_dag(200)};
-    if (full()) networks.insert(networks.end(), {transformer(48), transformer(96), residual(1000), u_net(8), dense_net(200), random_dag(2000)});
+    std::vector<profiler::Trace> networks{transformer(12), residual(50), u_net(5), dense_net(60), random_dag(200), recurrent(30, 4)};
+    if (full()) networks.insert(networks.end(), {transformer(48), transformer(96), residual(1000), u_net(8), dense_net(200), random_dag(2000), recurrent(250, 8)});
     for (const profiler::Trace& trace : networks) {
         REQUIRE(profiler::validate(trace));
         const Liveness live(trace);
