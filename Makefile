@@ -104,10 +104,14 @@ all: $(DEFAULT) ## build the library, the tool, the software GPU and the workloa
 test: all $(TEST_NEEDS) ## run the tests (within 20 minutes on 2 cores)
 	@$(PYTHON) tests/run.py --build $(B) $(TEST_SUITES)
 
-check: all $(TEST_NEEDS) $(CHECK_NEEDS) ## everything, at full length, also under ASan+UBSan and TSan (hours)
+check: all browser $(TEST_NEEDS) $(CHECK_NEEDS) ## everything, at full length, also under ASan+UBSan and TSan (hours)
 	@UDNNMEM_TEST_FULL=1 $(PYTHON) tests/run.py --build $(B) $(TEST_SUITES) $(CHECK_SUITES)
 	@$(MAKE) --no-print-directory VARIANT=asan sanitised
 	@$(MAKE) --no-print-directory VARIANT=tsan sanitised
+
+# What opens the report's page; `make test` does without where it is missing.
+browser:
+	@scripts/setup.sh --browser
 
 # The unit tests of a sanitised build; under TSan random programs and traps with the library as well.
 SANITISED_NEEDS = $(filter $(B)/tests/unit-%,$(TEST_NEEDS)) \
@@ -137,5 +141,6 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 
 
-.PHONY: all test check sanitised test-real bench demo install clean help
+
+.PHONY: all browser test check sanitised test-real bench demo install clean help
 .DELETE_ON_ERROR:

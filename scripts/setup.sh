@@ -3,14 +3,12 @@
 # CUDA_HOME, CUDA_INCLUDE, NVCC, CCACHE. Called by the make targets; safe to run again.
 # Debian packages come by apt (sudo only if not root); the CUDA 13.0 toolkit is taken from
 # CUDA_HOME, PATH or /usr/local/cuda, and where there is none, from pinned PyPI wheels.
+# `setup.sh --browser` installs what opens the report's page in its test, and nothing else.
 set -euo pipefail
-out=${1:-build/config.mk}
-mkdir -p "$(dirname "$out")"
-build=$(cd "$(dirname "$out")" && pwd)
-
 packages=(g++ make python3 python3-venv python3-pip catch2 libfmt-dev librapidcheck-dev libcli11-dev
   nlohmann-json3-dev robin-map-dev libexpected-dev libxxhash-dev libzstd-dev zstd coinor-cbc bats
   gdb valgrind libjemalloc2 libtcmalloc-minimal4)
+[ "${1:-}" != --browser ] || packages=(chromium)
 missing=()
 for p in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
@@ -25,6 +23,12 @@ if ((${#missing[@]})); then
   "${as_root[@]}" apt-get update -qq
   DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
+
+[ "${1:-}" != --browser ] || exit 0
+
+out=${1:-build/config.mk}
+mkdir -p "$(dirname "$out")"
+build=$(cd "$(dirname "$out")" && pwd)
 
 # A toolkit is usable when it has the header of 12.4 or later and a compiler.
 usable() { [ -x "$1/bin/nvcc" ] && [ -f "$1/include/cuda.h" ] &&

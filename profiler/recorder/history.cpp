@@ -2,12 +2,12 @@
 
 namespace udnnmem::profiler {
 
-void History::allocated(std::uint64_t address, std::uint64_t bytes) {
+void History::allocated(std::uint64_t address, std::uint64_t bytes, std::int32_t tag) {
     released(address);  // its release was not seen: freed by a context that went
     ordinal_ = last_born_ == end() ? ordinal_ + 1 : 0;
     last_born_ = end();
     alive_[address] = static_cast<std::uint32_t>(allocations_.size());
-    allocations_.push_back({address, bytes, end(), -1, ordinal_});
+    allocations_.push_back({address, bytes, end(), -1, ordinal_, tag});
 }
 
 void History::released(std::uint64_t address) {
@@ -44,8 +44,10 @@ Position History::add(const ObservedOp& seen) {
     return end() - 1;
 }
 
-void History::set_duration(Position at, Nanoseconds duration) {
-    if (at >= begin_ && at < end()) ops_[static_cast<std::size_t>(at - begin_)].duration = duration;
+void History::set_time(Position at, Nanoseconds start, Nanoseconds duration) {
+    if (at < begin_ || at >= end()) return;
+    ops_[static_cast<std::size_t>(at - begin_)].start = start;
+    ops_[static_cast<std::size_t>(at - begin_)].duration = duration;
 }
 
 void History::forget_ops() {

@@ -26,6 +26,7 @@ class History {
         Position born = 0;         // made before the op at this position
         Position died = -1;        // freed before the op at this position; -1: alive
         std::uint32_t ordinal = 0; // among those born at the same position
+        std::int32_t tag = -1;     // the run's own number for it; -1: none
     };
     // `write`: all of it is written, none is read.
     struct Use {
@@ -37,14 +38,14 @@ class History {
         const char* name = "";
         std::uint64_t shape = 0, stream = 0;
         std::uint32_t first_use = 0, use_count = 0;
-        Nanoseconds duration{-1};      // -1: not measured
+        Nanoseconds start{-1}, duration{-1};  // -1: not measured
     };
 
-    void allocated(std::uint64_t address, std::uint64_t bytes);
+    void allocated(std::uint64_t address, std::uint64_t bytes, std::int32_t tag = -1);
     void released(std::uint64_t address);
     // The op at position end(); takes `more` of the record.
     Position add(const ObservedOp& op);
-    void set_duration(Position at, Nanoseconds duration);
+    void set_time(Position at, Nanoseconds start, Nanoseconds duration);
     // The ops so far are forgotten (some were missed, or they are too many); allocations that are alive stay known.
     void forget_ops();
 

@@ -47,6 +47,7 @@ Iteration iteration_at(const History& history, Position begin, Position period) 
             buffer.bytes = Bytes(static_cast<std::int64_t>(a.bytes));
             iteration.address.push_back(a.address);
             buffer.persistent = persistent;
+            buffer.run_id = a.tag;
             if (persistent) continue;
             buffer.alloc_op = OpIndex(static_cast<std::int32_t>(std::max<Position>(a.born - begin, 0)));
             buffer.free_op = OpIndex(static_cast<std::int32_t>((a.died < 0 ? end : std::min(a.died, end)) - begin - 1));
@@ -69,6 +70,7 @@ Iteration iteration_at(const History& history, Position begin, Position period) 
         op.name = seen.name;
         op.stream = streams.try_emplace(seen.stream, static_cast<std::int32_t>(streams.size())).first->second;
         const Nanoseconds took = durations[static_cast<std::size_t>(at - begin)];
+        op.start = seen.start;
         op.duration = took.value >= 0 ? took : Nanoseconds(measured ? sum / measured : 0);
         Iteration::Step& step = iteration.steps.emplace_back();
         step = {seen.name, seen.shape, static_cast<std::uint32_t>(iteration.used.size()), 0};

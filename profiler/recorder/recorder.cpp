@@ -24,23 +24,23 @@ void Recorder::op(ObservedOp& op) noexcept {
     if (settings_.wake && (turn + 1) % (ring_.capacity() / 4) == 0) settings_.wake();
 }
 
-void Recorder::note(std::uint64_t address, std::uint64_t bytes, bool made) noexcept try {
+void Recorder::note(std::uint64_t address, std::uint64_t bytes, bool made, std::int32_t tag) noexcept try {
     if (!on()) return;
     std::lock_guard lock(lives_mutex_);
-    lives_.push_back({ring_.pushed(), address, bytes, made});
+    lives_.push_back({ring_.pushed(), address, bytes, made, tag});
 } catch (const std::bad_alloc&) {
     stop();
 }
 
-void Recorder::allocated(std::uint64_t address, std::uint64_t bytes) noexcept { note(address, bytes, true); }
-void Recorder::released(std::uint64_t address) noexcept { note(address, 0, false); }
+void Recorder::allocated(std::uint64_t address, std::uint64_t bytes, std::int32_t tag) noexcept { note(address, bytes, true, tag); }
+void Recorder::released(std::uint64_t address) noexcept { note(address, 0, false, -1); }
 
 // The lives that came before op number `before`.
 void Recorder::take_lives(std::uint64_t before) {
     std::lock_guard lock(lives_mutex_);
     while (!lives_.empty() && lives_.front().before <= before) {
         const Life& life = lives_.front();
-        if (life.made) history_.allocated(life.address, life.bytes);
+        if (life.made) history_.allocated(life.address, life.bytes, life.tag);
         else history_.released(life.address);
         lives_.pop_front();
     }
@@ -70,10 +70,10 @@ void Recorder::take_ops() {
 void Recorder::read_timers() {
     // In order of submission, as a rule the order of completion too.
     while (!pending_.empty()) {
-        Nanoseconds duration;
-        const Reading reading = settings_.read_timer(pending_.front().timer, duration);
+        Nanoseconds start{-1}, duration;
+        const Reading reading = settings_.read_timer(pending_.front().timer, start, duration);
         if (reading == Reading::pending) return;
-        if (reading == Reading::done) history_.set_duration(pending_.front().at, duration);
+        if (reading == Reading::done) history_.set_time(pending_.front().at, start, duration);
         pending_.pop_front();
     }
 }
@@ -89,11 +89,13 @@ std::string Recorder::lines() {
         JsonLine line("buffer");
         line.add("id", buffer.id).add("bytes", buffer.bytes).add("persistent", buffer.persistent);
         if (!buffer.persistent) line.add("alloc_op", buffer.alloc_op.value).add("free_op", buffer.free_op.value);
+        if (buffer.run_id >= 0) line.add("run_id", buffer.run_id);
         text += line.finish();
     }
     for (const TraceOp& op : trace.ops) {
         JsonLine line("op");
         line.add("index", op.index.value).add("name", op.name).add("stream", op.stream).add("duration_ns", op.duration);
+        if (op.start.value >= 0) line.add("start_ns", op.start);
         line.add("reads", op.reads).add("writes", op.writes);
         text += line.finish();
     }

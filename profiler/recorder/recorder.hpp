@@ -32,8 +32,8 @@ class Recorder {
         std::size_t queue = 1 << 12;      // ops; a power of two
         Position most_ops = 1 << 19;      // after so many the search ends, come what may
         Position watched_periods = 16;    // how long a period is watched after it was found: it may be a part of a longer one
-        // The measured time of an op, and its timer back; called from drain().
-        std::function<Reading(std::int32_t timer, Nanoseconds& duration)> read_timer;
+        // When an op began (-1: not known) and how long it took, and its timer back; called from drain().
+        std::function<Reading(std::int32_t timer, Nanoseconds& start, Nanoseconds& duration)> read_timer;
         std::function<void(const Iteration&)> found;  // an iteration, each time that one is told; called from drain(). May be empty
         std::function<void()> ended;      // no timer is asked for any more; called once, from drain(). May be empty
         std::function<void()> wake;       // drain() should come soon: a quarter of the queue is full. May be empty
@@ -46,7 +46,8 @@ class Recorder {
     bool timing() const noexcept { return timing_.load(std::memory_order_relaxed); }  // ops should carry a timer
 
     void op(ObservedOp& op) noexcept;  // takes `more`
-    void allocated(std::uint64_t address, std::uint64_t bytes) noexcept;
+    // `tag`: the run's own number for it, as its events have it; -1: none.
+    void allocated(std::uint64_t address, std::uint64_t bytes, std::int32_t tag = -1) noexcept;
     void released(std::uint64_t address) noexcept;
 
     // Takes in what was told since. Lines for the trace file (profiler/trace/README.md: `learned`, `buffer`, `op`), empty
@@ -58,12 +59,13 @@ class Recorder {
         std::uint64_t before;   // ops that were told before it
         std::uint64_t address, bytes;
         bool made;
+        std::int32_t tag;
     };
     struct Pending {
         Position at;
         std::int32_t timer;
     };
-    void note(std::uint64_t address, std::uint64_t bytes, bool made) noexcept;
+    void note(std::uint64_t address, std::uint64_t bytes, bool made, std::int32_t tag) noexcept;
     void take_ops();
     void take_lives(std::uint64_t before);
     void read_timers();

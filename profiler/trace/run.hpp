@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "profiler/trace/units.hpp"
 
@@ -48,6 +49,7 @@ struct RunHeader {
     std::string host;
     std::int64_t pid = 0;
     std::int64_t started_unix_ns = 0;  // CLOCK_REALTIME
+    std::int32_t rank = -1, local_rank = -1, world_size = -1;  // as its launcher says (RANK, LOCAL_RANK, WORLD_SIZE); -1: it does not
 };
 
 // How one device is managed.
@@ -66,6 +68,23 @@ struct RunLink {
     std::int32_t device = 0;
     double in_bytes_per_second = 0, out_bytes_per_second = 0;            // each alone
     double both_in_bytes_per_second = 0, both_out_bytes_per_second = 0;  // at the same time
+};
+
+// The program was told CUDA_ERROR_OUT_OF_MEMORY: who held what.
+struct OutOfMemory {
+    std::int32_t device = 0;
+    Nanoseconds at;
+    Bytes wanted;                     // by the call that was refused
+    Bytes live;                       // what the program had
+    Bytes on_device, on_host;         // frames
+    Bytes budget, host_budget;
+    Bytes enough;                     // a device budget with which it would have fitted, beside that host budget
+    struct Holder {
+        BufferId buffer;
+        Bytes bytes;
+        bool on_host = false;
+    };
+    std::vector<Holder> largest;      // of the buffers, descending
 };
 
 // The figures of a run so far, all devices together.

@@ -25,6 +25,13 @@ bool read_device(Record& record, std::int32_t& to) {
     return true;
 }
 
+bool read_rank(Record& record, const char* field, std::int32_t& to) {
+    std::int64_t rank = -1;
+    if (!record.read_integer_or(field, -1, INT32_MAX, -1, rank)) return false;
+    to = static_cast<std::int32_t>(rank);
+    return true;
+}
+
 // The entry of `list` for a device, made if there is none; the list ascends by device.
 template <class T>
 T& entry_of(std::vector<T>& list, std::int32_t device) {
@@ -45,6 +52,7 @@ class Reader {
         if (kind == "config") return take_config(record);
         if (kind == "link") return take_link(record);
         if (kind == "event") return take_event(record);
+        if (kind == "out_of_memory") return take_refusal(record);
         if (kind == "summary") return take_summary(record);
         if (kind == "learned") return record.read_integer_or("searched", 0, most, 0, run.searched);
         if (kind == "op" || kind == "buffer") iteration_seen = true;
@@ -75,7 +83,8 @@ class Reader {
         if (schema != 1) return record.fail("schema", fmt::format("must be 1, is {}: written by a newer version", schema));
         if (!record.read_text_or("name", "", run.header.name) || !record.read_text_or("origin", "", origin) ||
             !record.read_text_or("host", "", run.header.host) || !record.read_integer_or("pid", 0, most, 0, run.header.pid) ||
-            !record.read_integer_or("started_unix_ns", 0, most, 0, run.header.started_unix_ns))
+            !record.read_integer_or("started_unix_ns", 0, most, 0, run.header.started_unix_ns) || !read_rank(record, "rank", run.header.rank) ||
+            !read_rank(record, "local_rank", run.header.local_rank) || !read_rank(record, "world_size", run.header.world_size))
             return false;
         constexpr std::string_view ours = "udnnmem ";
         if (origin.compare(0, ours.size(), ours) == 0) run.header.version = origin.substr(ours.size());
@@ -120,9 +129,26 @@ class Reader {
         return true;
     }
 
+    bool take_refusal(Record& record) {
+        OutOfMemory refusal;
+        if (!read_device(record, refusal.device)) return false;
+        for (const auto& [field, to] : {std::pair{"at_ns", &refusal.at.value}, {"wanted_bytes", &refusal.wanted.value}, {"live_bytes", &refusal.live.value},
+                                        {"device_bytes", &refusal.on_device.value}, {"host_bytes", &refusal.on_host.value}, {"budget_bytes", &refusal.budget.value},
+                                        {"host_budget_bytes", &refusal.host_budget.value}, {"enough_bytes", &refusal.enough.value}})
+            if (!record.read_integer_or(field, 0, INT64_MAX, 0, *to)) return false;
+        // Three lists side by side: numbers, sizes, and 1 for those on the host.
+        std::vector<std::int64_t> ids, sizes, hosts;
+        if (!record.read_integers("buffers", -1, INT32_MAX, ids) || !record.read_integers("buffer_bytes", 0, most, sizes) || !record.read_integers("on_host", 0, 1, hosts)) return false;
+        if (sizes.size() != ids.size() || hosts.size() != ids.size()) return record.fail("buffer_bytes", "must have as many entries as buffers");
+        for (std::size_t i = 0; i < ids.size(); ++i) refusal.largest.push_back({BufferId(static_cast<std::int32_t>(ids[i])), Bytes(sizes[i]), hosts[i] == 1});
+        run.refusals.push_back(std::move(refusal));
+        return true;
+    }
+
     void add(const RunEvent& event) {
         const auto kind = static_cast<std::size_t>(event.kind);
         ++run.events[kind];
+        run.moves.push_back(event);
         if (event.buffer.value < 0) return;
         BufferMoves& moves = moves_[{event.device, event.buffer.value}];
         moves.device = event.device;

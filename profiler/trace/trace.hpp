@@ -24,14 +24,17 @@ struct TraceBuffer {
     OpIndex alloc_op{-1};     // transient: frames are held from the start of this op ... (-1: the first op that names it)
     OpIndex free_op{-1};      // ... to the end of this one (-1: the last op that names it)
     std::string label;
+    std::int32_t run_id = -1; // what the events of its run call it; a transient one's only in the iteration that was watched. -1: none
 };
 
 struct TraceOp {
     OpIndex index;
     std::string name;
+    std::string range;             // the program's NVTX ranges around its launch, outermost first, "step/forward"; "": none
     Phase phase = Phase::unknown;
     std::int32_t stream = 0;
     Nanoseconds duration;          // execution time with everything resident
+    Nanoseconds start{-1};         // when it began in the run, on the clock of its events; -1: not known
     std::vector<BufferId> reads;   // ascending, without repeats; an in-place update is in both
     std::vector<BufferId> writes;
     Bytes workspace;               // scratch needed while the op runs

@@ -70,14 +70,15 @@ private:
 
     bool take_buffer(Record& record) {
         TraceBuffer buffer;
-        std::int64_t id = 0, alloc = -1, free = -1;
+        std::int64_t id = 0, alloc = -1, free = -1, run_id = -1;
         const auto next = static_cast<std::int64_t>(trace_.buffers.size());
         if (!record.read_integer("id", 0, most_ops, id)) return false;
         if (id != next) return record.fail("id", fmt::format("buffers come in ascending order from 0: must be {}, is {}", next, id));
         if (!record.read_integer("bytes", 0, most, buffer.bytes.value) || !record.read_flag_or("persistent", false, buffer.persistent) ||
             !record.read_text_or("label", "", buffer.label) || !record.read_integer_or("alloc_op", -1, most_ops, -1, alloc) ||
-            !record.read_integer_or("free_op", -1, most_ops, -1, free))
+            !record.read_integer_or("free_op", -1, most_ops, -1, free) || !record.read_integer_or("run_id", -1, INT32_MAX, -1, run_id))
             return false;
+        buffer.run_id = static_cast<std::int32_t>(run_id);
         sizes_ += buffer.bytes.value;
         if (sizes_ > most) return record.fail("bytes", "the sizes of all buffers exceed 2^62 bytes");
         if (alloc >= 0 && free >= 0 && alloc > free) return record.fail("free_op", fmt::format("is {}, before its alloc_op {}", free, alloc));
@@ -116,9 +117,10 @@ private:
         if (!record.read_integer("index", 0, most_ops, index)) return false;
         if (index != next) return record.fail("index", fmt::format("ops come in ascending order from 0: must be {}, is {}", next, index));
         op.index = OpIndex(static_cast<std::int32_t>(index));
-        if (!record.read_text_or("name", "", op.name) || !record.read_text_or("phase", "", phase) ||
+        if (!record.read_text_or("name", "", op.name) || !record.read_text_or("phase", "", phase) || !record.read_text_or("range", "", op.range) ||
             !record.read_integer_or("stream", INT32_MIN, INT32_MAX, 0, stream) || !record.read_integer("duration_ns", 0, most, op.duration.value) ||
             !take_access_set(record, "reads", op.index.value, op.reads) || !take_access_set(record, "writes", op.index.value, op.writes) ||
+            !record.read_integer_or("start_ns", -1, most, -1, op.start.value) ||
             !record.read_integer_or("workspace_bytes", 0, most, 0, op.workspace.value) || !record.read_flag_or("replayable", false, op.replayable) ||
             !record.read_number_or("flops", 0, 0, op.flops))
             return false;
@@ -217,14 +219,17 @@ std::string format_trace(const Trace& trace) {
         fmt::format_to(out, "{{\"kind\":\"buffer\",\"id\":{},\"bytes\":{},\"persistent\":{},\"label\":{}", buffer.id.value, buffer.bytes.value, buffer.persistent, quoted(buffer.label));
         if (buffer.alloc_op.value >= 0) fmt::format_to(out, ",\"alloc_op\":{}", buffer.alloc_op.value);
         if (buffer.free_op.value >= 0) fmt::format_to(out, ",\"free_op\":{}", buffer.free_op.value);
+        if (buffer.run_id >= 0) fmt::format_to(out, ",\"run_id\":{}", buffer.run_id);
         text += "}\n";
     }
     for (const TraceOp& op : trace.ops) {
-        fmt::format_to(out, "{{\"kind\":\"op\",\"index\":{},\"name\":{},\"phase\":\"{}\",\"stream\":{},\"duration_ns\":{},\"reads\":", op.index.value, quoted(op.name), name_of(op.phase), op.stream,
-                       op.duration.value);
+        fmt::format_to(out, "{{\"kind\":\"op\",\"index\":{},\"name\":{},\"phase\":\"{}\",\"stream\":{},\"duration_ns\":", op.index.value, quoted(op.name), name_of(op.phase), op.stream);
+        if (op.start.value >= 0) fmt::format_to(out, "{},\"start_ns\":{},\"reads\":", op.duration.value, op.start.value);
+        else fmt::format_to(out, "{},\"reads\":", op.duration.value);
         append_ids(text, op.reads);
         text += ",\"writes\":";
         append_ids(text, op.writes);
+        if (!op.range.empty()) text += ",\"range\":" + quoted(op.range);
         fmt::format_to(out, ",\"workspace_bytes\":{},\"replayable\":{},\"flops\":{}}}\n", op.workspace.value, op.replayable, op.flops);
     }
     return text;

@@ -1,5 +1,5 @@
-// What `udnnmem report` makes of recorded runs: text for people, JSON and CSV for programs. Field names
-// of JSON and CSV are only ever added.
+// What `udnnmem report` makes of recorded runs: text and a page for people, JSON and CSV for programs, and the files
+// that other viewers open. Field names of JSON and CSV are only ever added.
 #pragma once
 
 #include <span>
@@ -17,5 +17,14 @@ std::string report_json(std::span<const profiler::RunRecord> runs);
 
 // A heading line, then a line a run: the scalar fields of the JSON.
 std::string report_csv(std::span<const profiler::RunRecord> runs);
+
+// One page that needs no other file. The iterations of the first runs are drawn, as many as keep it below 5 MB.
+std::string report_html(std::span<const profiler::RunRecord> runs);
+
+// Chrome's trace event format (JSON, an object with `traceEvents`), which Perfetto opens. A process a run.
+std::string report_chrome(std::span<const profiler::RunRecord> runs);
+
+// A memory snapshot as torch.cuda.memory._dump_snapshot() writes it (a pickle), of the iterations' buffers: a device a run.
+std::string report_snapshot(std::span<const profiler::RunRecord> runs);
 
 }  // namespace udnnmem::cli

@@ -1,6 +1,5 @@
-// The machine-readable reports. Both formats come from one function, so that their fields cannot part.
-#include <nlohmann/json.hpp>
-
+// The machine-readable reports. They and the page come from one function, so that their fields cannot part.
+#include "shim/cli/report_fields.hpp"
 #include "shim/cli/report_formats.hpp"
 
 namespace udnnmem::cli {
@@ -40,7 +39,22 @@ Json buffer_of(const BufferMoves& buffer) {
             {"bytes_out", buffer.out.value}, {"stall_ns", buffer.stall.value}, {"events", counts_of(buffer.events)}};
 }
 
-Json report_of(const RunRecord& run) {
+// What a planner would look at: who holds how much for how long while nobody uses it.
+Json iteration_of(const Trace& iteration, const IterationView& view) {
+    Json to{{"ops", iteration.ops.size()}, {"ideal_ns", view.ideal.value}, {"observed_ns", view.observed ? Json(view.length.value) : Json(nullptr)},
+            {"peak_live_bytes", view.live[static_cast<std::size_t>(view.peak_op)].value}, {"peak_op", view.peak_op}, {"buffers", Json::array()}};
+    for (const TraceBuffer& buffer : iteration.buffers) {
+        const IterationView::Life& life = view.lives[static_cast<std::size_t>(buffer.id.value)];
+        to["buffers"].push_back({{"id", buffer.id.value}, {"label", buffer.label}, {"bytes", buffer.bytes.value}, {"persistent", buffer.persistent}, {"first_op", life.first}, {"last_op", life.last},
+                                 {"accesses", life.accesses}, {"idle_ns", life.idle.value}, {"longest_idle_ns", life.gap.value}, {"idle_after_op", life.gap_after}, {"idle_before_op", life.gap_before},
+                                 {"evictions", life.evictions}, {"fetches", life.fetches}});
+    }
+    return to;
+}
+
+}  // namespace
+
+Json report_fields(const RunRecord& run, const IterationView& view) {
     const Trace& iteration = run.iteration;
     const bool bare = !run.has_summary && !iteration.ops.empty();  // an iteration trace, no run
     Nanoseconds ideal = iteration.header.ideal;
@@ -87,8 +101,15 @@ Json report_of(const RunRecord& run) {
     for (const BufferMoves& buffer : run.buffers) report["buffers"].push_back(buffer_of(buffer));
     report["events"] = counts_of(run.events);
     report["trace"] = run.path;
+    report["rank"] = run.header.rank;
+    report["local_rank"] = run.header.local_rank;
+    report["world_size"] = run.header.world_size;
+    report["searched"] = run.searched;
+    report["iteration"] = iteration.ops.empty() ? Json(nullptr) : iteration_of(iteration, view);
     return report;
 }
+
+namespace {
 
 std::string dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -110,7 +131,7 @@ std::string field(const Json& value) {
 
 std::string report_json(std::span<const RunRecord> runs) {
     std::string lines;
-    for (const RunRecord& run : runs) lines += dump(report_of(run)) + "\n";
+    for (const RunRecord& run : runs) lines += dump(report_fields(run, view_of(run))) + "\n";
     return lines;
 }
 
@@ -118,9 +139,9 @@ std::string report_csv(std::span<const RunRecord> runs) {
     std::string heading, lines;
     for (const RunRecord& run : runs) {
         std::string names, values;
-        const Json report = report_of(run);
+        const Json report = report_fields(run, view_of(run));
         for (const auto& [name, value] : report.items()) {
-            if (value.is_structured() || name == "link" || name == "models") continue;
+            if (value.is_structured() || name == "link" || name == "models" || name == "iteration") continue;
             names += (names.empty() ? "" : ",") + name;
             values += (values.empty() ? "" : ",") + field(value);
         }

@@ -24,6 +24,12 @@ using pager::Pager;
 
 // ---- memory ----------------------------------------------------------------------------------------------------------
 
+// What the trace's events call the buffer at `address`; -1: nothing, it never moves.
+std::int32_t run_id(Pager& p, CUdeviceptr address) {
+    const pager::Buffer* b = p.find(address);
+    return b && !b->slab ? static_cast<std::int32_t>(b->id) : -1;
+}
+
 CUresult allocate(const Allocation& a, Submit real) noexcept {
     Session* s = Session::get(true);
     if (!s || !s->accepts_new() || !a.address) return real();
@@ -58,7 +64,7 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
     } catch (...) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (Learner* learner = s->learning()) learner->recorder.allocated(address, bytes);
+    if (Learner* learner = s->learning()) learner->recorder.allocated(address, bytes, run_id(s->pager(), address));
     *a.address = address;
     if (a.pitch) *a.pitch = pitch;
     s->allocated(*d);

@@ -19,7 +19,7 @@ Learner::~Learner() { stop(); }
 
 profiler::Recorder::Settings Learner::settings(Found found) {
     profiler::Recorder::Settings s;
-    s.read_timer = [this](std::int32_t timer, Nanoseconds& duration) { return timers.read(timer, duration); };
+    s.read_timer = [this](std::int32_t timer, Nanoseconds& begin, Nanoseconds& duration) { return timers.read(timer, begin, duration); };
     s.found = std::move(found);
     s.ended = [this] { timers.close(); };
     s.wake = [this] {

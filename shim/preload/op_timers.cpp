@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "interpose/driver.hpp"
+#include "shim/pager/pager.hpp"
 
 namespace udnnmem::preload {
 namespace {
@@ -13,8 +14,12 @@ struct Calls {
     decltype(&cuEventQuery) query = UDNNMEM_REAL(cuEventQuery);
     decltype(&cuEventElapsedTime) elapsed = UDNNMEM_REAL(cuEventElapsedTime);
     decltype(&cuEventDestroy) destroy = UDNNMEM_REAL(cuEventDestroy);
+    decltype(&cuEventSynchronize) wait = UDNNMEM_REAL(cuEventSynchronize);
+    decltype(&cuStreamCreate) create_stream = UDNNMEM_REAL(cuStreamCreate);
+    decltype(&cuStreamDestroy) destroy_stream = UDNNMEM_REAL(cuStreamDestroy);
     decltype(&cuCtxGetCurrent) current = UDNNMEM_REAL(cuCtxGetCurrent);
     decltype(&cuCtxSetCurrent) set_current = UDNNMEM_REAL(cuCtxSetCurrent);
+    bool anchors() const { return wait && create_stream && destroy_stream; }
     bool whole() const { return create && record && query && elapsed && destroy && current && set_current; }
 };
 
@@ -62,11 +67,41 @@ void OpTimers::stop(std::int32_t timer, CUstream stream, bool submitted) {
     else free_.push_back(timer);
 }
 
-profiler::Recorder::Reading OpTimers::read(std::int32_t timer, Nanoseconds& duration) {
+const OpTimers::Anchor* OpTimers::anchor(CUcontext context) const {
+    const auto found = std::find_if(anchors_.begin(), anchors_.end(), [&](const Anchor& a) { return a.context == context; });
+    return found == anchors_.end() ? nullptr : &*found;
+}
+
+// On a stream of its own, on which nothing can be ahead of it: recorded and reached at nearly the same time.
+OpTimers::Anchor OpTimers::make_anchor(CUcontext context) const {
+    const Calls& c = calls();
+    Anchor made{context, nullptr, Nanoseconds(0)};
+    CUstream stream = nullptr;
+    if (!c.anchors() || c.set_current(context) != CUDA_SUCCESS || c.create_stream(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return made;
+    if (c.create(&made.event, CU_EVENT_DEFAULT) == CUDA_SUCCESS) {
+        const std::int64_t before = pager::now_ns();
+        if (c.record(made.event, stream) == CUDA_SUCCESS && c.wait(made.event) == CUDA_SUCCESS) {
+            made.at = Nanoseconds(before + (pager::now_ns() - before) / 2);
+        } else {
+            c.destroy(made.event);
+            made.event = nullptr;
+        }
+    }
+    c.destroy_stream(stream);
+    return made;
+}
+
+profiler::Recorder::Reading OpTimers::read(std::int32_t timer, Nanoseconds& begin, Nanoseconds& duration) {
     using Reading = profiler::Recorder::Reading;
     const Calls& c = calls();
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (closed_) return Reading::lost;
+    if (CUcontext context = pair(timer).context; context && !anchor(context)) {
+        lock.unlock();  // launches go on
+        const Anchor made = make_anchor(context);
+        lock.lock();
+        if (pair(timer).context) anchors_.push_back(made);  // else it went meanwhile, the event with it
+    }
     Pair& p = pair(timer);
     if (!p.context) return Reading::lost;
     Reading reading = Reading::lost;
@@ -77,6 +112,9 @@ profiler::Recorder::Reading OpTimers::read(std::int32_t timer, Nanoseconds& dura
         if (state == CUDA_ERROR_NOT_READY) return Reading::pending;
         if (state == CUDA_SUCCESS && c.elapsed(&ms, p.begin, p.end) == CUDA_SUCCESS && ms >= 0) {
             duration = Nanoseconds(static_cast<std::int64_t>(static_cast<double>(ms) * 1e6));
+            const Anchor* from = anchor(p.context);
+            if (from->event && c.elapsed(&ms, from->event, p.begin) == CUDA_SUCCESS)
+                begin = Nanoseconds(from->at.value + static_cast<std::int64_t>(static_cast<double>(ms) * 1e6));
             reading = Reading::done;
         }
     }
@@ -93,6 +131,7 @@ void OpTimers::context_destroying(CUcontext context) {
     std::lock_guard lock(mutex_);
     for (Pair& p : pairs_)
         if (p.context == context) p = Pair();
+    std::erase_if(anchors_, [&](const Anchor& a) { return a.context == context; });
 }
 
 void OpTimers::close() {
@@ -104,6 +143,12 @@ void OpTimers::close() {
         calls().destroy(pair.begin);
         calls().destroy(pair.end);
     }
+    for (const Anchor& a : anchors_) {
+        if (!a.event) continue;
+        calls().set_current(a.context);
+        calls().destroy(a.event);
+    }
+    anchors_.clear();
     pairs_.clear();
     free_.clear();
 }

@@ -25,7 +25,8 @@ class OpTimers {
     // Its end; `submitted` false: the op was refused, nothing is to be read.
     void stop(std::int32_t timer, CUstream, bool submitted);
 
-    profiler::Recorder::Reading read(std::int32_t timer, Nanoseconds& duration);
+    // `begin` is on the clock of pager::now_ns(), within some ten us; -1: nobody can say.
+    profiler::Recorder::Reading read(std::int32_t timer, Nanoseconds& begin, Nanoseconds& duration);
 
     void enter_thread();  // once on the thread that calls read()
     void context_destroying(CUcontext);  // its events go with it
@@ -37,11 +38,20 @@ class OpTimers {
         CUcontext context = nullptr;
         bool good = false;  // both are recorded
     };
+    // An event whose host time is known.
+    struct Anchor {
+        CUcontext context;
+        CUevent event;
+        Nanoseconds at;
+    };
+    const Anchor* anchor(CUcontext context) const;
+    Anchor make_anchor(CUcontext context) const;
     Pair& pair(std::int32_t timer) { return pairs_[static_cast<std::size_t>(timer)]; }
 
     std::mutex mutex_;
     std::vector<Pair> pairs_;
     std::vector<std::int32_t> free_;  // pairs that nobody uses; those of a context that went are in none
+    std::vector<Anchor> anchors_;     // of each context; event null: it cannot have one
     bool closed_ = false;
 };
 

@@ -47,7 +47,7 @@ json() { python3 -c 'import json, sys; r = json.loads(sys.stdin.readline()); pri
     run "$tool" run --bugdet 3 true; complained "--bugdet"
     run "$tool" run --budget; complained "--budget"
     run "$tool" report; complained "TRACE"
-    run "$tool" report run.jsonl --format html; complained "html"
+    run "$tool" report run.jsonl --format pdf; complained "pdf"
     run "$tool" doctor now; complained "now"
 }
 
@@ -136,6 +136,15 @@ UDNNMEM_QUIET=1" ]
     "$tool" report --format csv run.jsonl run.jsonl > out
     run python3 -c 'import csv; rows = list(csv.DictReader(open("out"))); print(len(rows), rows[1]["ops"], rows[0]["device"], rows[0]["eta_ideal"] == "")'
     [ "$output" = '2 48201 H, "100" True' ]
+}
+
+@test "report as a page, for Chrome and for PyTorch; names of formats" {
+    for format in html chrome pytorch torch-snapshot; do "$tool" report run.jsonl --format $format -o out.$format; done
+    [[ "$(head -c 15 out.html)" == "<!doctype html>" ]]
+    python3 -c 'import json; e = json.load(open("out.chrome"))["traceEvents"]; assert [x["ph"] for x in e].count("b") > 0'
+    cmp out.pytorch out.torch-snapshot
+    run "$tool" report run.jsonl --format pdf
+    complained "pdf"
 }
 
 @test "report reads compressed traces and traces of an iteration" {

@@ -25,7 +25,7 @@ struct MadeUp {
     std::uint64_t make(std::uint64_t bytes) {
         const std::uint64_t at = next;
         next += (bytes + 511) / 512 * 512;
-        recorder.allocated(at, bytes);
+        recorder.allocated(at, bytes, static_cast<std::int32_t>(at >> 9));
         return at;
     }
     void drop(std::uint64_t at) { recorder.released(at); }
@@ -82,7 +82,8 @@ struct MadeUp {
 
 inline Recorder::Settings settings_for_test() {
     Recorder::Settings s;
-    s.read_timer = [](std::int32_t timer, Nanoseconds& duration) {
+    s.read_timer = [](std::int32_t timer, Nanoseconds& start, Nanoseconds& duration) {
+        start = Nanoseconds(1000 * timer);
         duration = Nanoseconds(10 * timer);
         return Recorder::Reading::done;
     };

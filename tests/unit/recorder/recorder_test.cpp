@@ -59,12 +59,16 @@ TEST_CASE("an iteration is found when it was seen twice") {
     CHECK(bytes_of(trace, true) == Bytes(500 + 12 * 1000 + (cached ? 6 * 2000 : 0)));
     CHECK(bytes_of(trace, false) == Bytes(cached ? 0 : 6 * 2000));
     CHECK(peak_live(trace) == Bytes(500 + 12 * 1000 + 6 * 2000));
-    for (std::size_t k = 1; k < trace.ops.size(); ++k) CHECK(trace.ops[k].duration == trace.ops[k - 1].duration + Nanoseconds(10));
+    for (std::size_t k = 1; k < trace.ops.size(); ++k) {
+        CHECK(trace.ops[k].duration == trace.ops[k - 1].duration + Nanoseconds(10));
+        CHECK(trace.ops[k].start == Nanoseconds(100 * trace.ops[k].duration.value));
+    }
     // Transient memory lives exactly as long as the program had it.
     for (const TraceBuffer& b : trace.buffers) {
         if (b.persistent) continue;
         const auto first = std::find_if(trace.ops.begin(), trace.ops.end(), [&](const TraceOp& op) { return std::count(op.writes.begin(), op.writes.end(), b.id); });
         CHECK(first->index == b.alloc_op);
+        CHECK(b.run_id > 0);
         CHECK(trace.ops[static_cast<std::size_t>(b.free_op.value)].name == "backward");
     }
     // It stops once the period has held long enough, and then costs nothing and says no more.
