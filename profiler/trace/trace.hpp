@@ -30,16 +30,16 @@ struct TraceBuffer {
 struct TraceOp {
     OpIndex index;
     std::string name;
-    std::string range;             // the program's NVTX ranges around its launch, outermost first, "step/forward"; "": none
     Phase phase = Phase::unknown;
     std::int32_t stream = 0;
     Nanoseconds duration;          // execution time with everything resident
-    Nanoseconds start{-1};         // when it began in the run, on the clock of its events; -1: not known
     std::vector<BufferId> reads;   // ascending, without repeats; an in-place update is in both
     std::vector<BufferId> writes;
     Bytes workspace;               // scratch needed while the op runs
     bool replayable = false;       // the same inputs give the same bytes; costs `duration`
     double flops = 0;              // 0: unknown
+    Nanoseconds start{-1};         // when it began in the run, on the clock of its events; -1: not known
+    std::string range;             // the program's NVTX ranges around its launch, outermost first, "step/forward"; "": none
 };
 
 struct TraceHeader {
