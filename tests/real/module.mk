@@ -7,3 +7,4 @@ ifeq ($(VARIANT),)
 TEST_SUITES += tests/real/tinygrad.py
 TEST_NEEDS += $(BUILD)/real/ready
 endif
+CHECK_SUITES += tests/real/memory_viz.py
