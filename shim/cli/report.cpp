@@ -1,27 +1,61 @@
 // `udnnmem report TRACE...`: reads recorded runs and writes them in one of the formats.
 #include <unistd.h>
 
+#include <charconv>
+#include <fmt/format.h>
+
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "shim/cli/commands.hpp"
+#include "shim/cli/models.hpp"
 #include "shim/cli/report_formats.hpp"
 
 namespace udnnmem::cli {
 namespace {
 
 // `pytorch` is what people look for; the other name is the older one.
-const std::map<std::string, std::string (*)(std::span<const profiler::RunRecord>)> formats = {
+const std::map<std::string, std::string (*)(std::span<const Report>)> formats = {
     {"text", report_text}, {"html", report_html}, {"json", report_json}, {"csv", report_csv}, {"chrome", report_chrome}, {"torch-snapshot", report_snapshot}, {"pytorch", report_snapshot}};
 
 struct ReportArguments {
     std::vector<std::string> traces;
     std::string format = "text";
-    std::string output;
-    bool force = false;
+    std::string output, memory, link, batches;
+    bool force = false, model = false;
 };
+
+std::vector<std::int64_t> parse_batches(const std::string& text) {
+    std::vector<std::int64_t> batches;
+    for (const char *at = text.data(), *end = at + text.size(); at < end; ++at) {
+        std::int64_t batch = 0;
+        const auto [next, error] = std::from_chars(at, end, batch);
+        if (error != std::errc() || batch <= 0 || (next < end && (*next != ',' || next + 1 == end))) fail("--batch " + text + ": expected batch sizes such as 32,64,128");
+        batches.push_back(batch);
+        at = next;
+    }
+    return batches;
+}
+
+void add_models(std::vector<Report>& reports, const ReportArguments& arguments) {
+    ModelOptions options{.batches = parse_batches(arguments.batches)};
+    if (!options.batches.empty() && options.batches.size() != reports.size()) fail(fmt::format("--batch names {} batch sizes for {} traces", options.batches.size(), reports.size()));
+    if (!arguments.memory.empty()) options.memory = arguments.memory;
+    if (!arguments.link.empty()) {
+        const auto links = parse_links(arguments.link);
+        if (!links) fail(links.error());
+        options.links = *links;
+    }
+    const auto batches = fit_batches(reports, options);
+    for (Report& report : reports) {
+        if (report.run.iteration.ops.empty()) fail(report.run.path + ": holds no iteration, so there is nothing to model");
+        auto models = models_of(report.run, report.view, options, batches);
+        if (!models) fail(models.error());
+        report.models = std::move(*models);
+    }
+}
 
 void report(const ReportArguments& arguments) {
     std::vector<profiler::RunRecord> runs;
@@ -30,9 +64,16 @@ void report(const ReportArguments& arguments) {
         if (!run) fail(run.error());
         runs.push_back(std::move(*run));
     }
-    if (arguments.output.empty() && (arguments.format == "html" || arguments.format == "torch-snapshot") && ::isatty(STDOUT_FILENO))
+    std::vector<Report> reports;
+    for (profiler::RunRecord& run : runs) {
+        Report& report = reports.emplace_back();
+        report.view = view_of(run);
+        report.run = std::move(run);
+    }
+    if (arguments.model) add_models(reports, arguments);
+    if (arguments.output.empty() && (formats.at(arguments.format) == report_html || formats.at(arguments.format) == report_snapshot) && ::isatty(STDOUT_FILENO))
         fail("--format " + arguments.format + " is not for a terminal: name a file with -o");
-    write_output(arguments.output, formats.at(arguments.format)(runs), arguments.force);
+    write_output(arguments.output, formats.at(arguments.format)(reports), arguments.force);
 }
 
 }  // namespace
@@ -42,6 +83,10 @@ void add_report_command(CLI::App& app) {
     auto arguments = std::make_shared<ReportArguments>();
     command->add_option("TRACE", arguments->traces, "trace files (.jsonl or .jsonl.zst)")->required();
     command->add_option("--format", arguments->format, "text; html, a page for a browser; json, csv; chrome, for Perfetto and chrome://tracing; pytorch (or torch-snapshot), for pytorch.org/memory_viz")->check(CLI::IsMember(formats))->type_name("FORMAT")->capture_default_str();
+    command->add_flag("--model", arguments->model, "with the models of compute, memory and link, and which binds where (several traces: one of the batch size too)");
+    command->add_option("--batch", arguments->batches, "with --model: batch sizes of the traces, where they do not say")->type_name("K,K...");
+    command->add_option("--memory", arguments->memory, "with --model: M (the run's budget): 12GiB, 50% of peak live")->type_name("M");
+    command->add_option("--link", arguments->link, "with --model: bandwidth to the device and back (the run's own)")->type_name("GBPS[,GBPS]");
     command->add_option("-o,--output", arguments->output, "file to write instead of standard output")->type_name("FILE");
     command->add_flag("-f,--force", arguments->force, "overwrite that file");
     command->callback([arguments] { report(*arguments); });

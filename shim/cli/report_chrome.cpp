@@ -23,7 +23,7 @@ std::string json_text(std::string_view text) { return nlohmann::json(text).dump(
 
 class Process {
   public:
-    Process(std::string& to, const RunRecord& run, std::size_t pid, std::size_t& next_id) : to_(to), run_(run), trace_(run.iteration), view_(view_of(run)), pid_(pid), next_id_(next_id) {
+    Process(std::string& to, const RunRecord& run, const IterationView& view, std::size_t pid, std::size_t& next_id) : to_(to), run_(run), trace_(run.iteration), view_(view), pid_(pid), next_id_(next_id) {
         // Nothing before 0: what moved before the iteration shifts it.
         if (view_.observed || trace_.ops.empty()) {
             Nanoseconds first = trace_.ops.empty() ? Nanoseconds::max() : view_.origin;
@@ -148,7 +148,7 @@ class Process {
     std::string& to_;
     const RunRecord& run_;
     const Trace& trace_;
-    const IterationView view_;
+    const IterationView& view_;
     const std::size_t pid_;
     std::size_t& next_id_;
     std::optional<Nanoseconds> base_;  // the run's clock at 0; none: its moves lie on no clock of the ops
@@ -157,10 +157,10 @@ class Process {
 
 }  // namespace
 
-std::string report_chrome(std::span<const RunRecord> runs) {
+std::string report_chrome(std::span<const Report> reports) {
     std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
     std::size_t next_id = 1;
-    for (std::size_t i = 0; i < runs.size(); ++i) Process(text, runs[i], i + 1, next_id).write();
+    for (std::size_t i = 0; i < reports.size(); ++i) Process(text, reports[i].run, reports[i].view, i + 1, next_id).write();
     return text + "]}\n";
 }
 

@@ -3,12 +3,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "profiler/trace/run_record.hpp"
-#include "shim/cli/report_view.hpp"
+#include "shim/cli/report_formats.hpp"
 
 namespace udnnmem::cli {
 
-// `view` is view_of(run).
-nlohmann::ordered_json report_fields(const profiler::RunRecord& run, const IterationView& view);
+nlohmann::ordered_json report_fields(const Report& report);
 
 }  // namespace udnnmem::cli

@@ -143,17 +143,21 @@ void fill_in(std::string& page, std::string_view mark, std::string_view with) { 
 
 }  // namespace
 
-std::string report_html(std::span<const RunRecord> runs) {
+std::string report_html(std::span<const Report> reports) {
     std::string list;
     std::size_t drawn = 0;
-    for (const RunRecord& run : runs) {
-        const IterationView view = view_of(run);
-        Json report = report_fields(run, view);
+    for (const Report& of : reports) {
+        const RunRecord& run = of.run;
+        Json report = report_fields(of);
         report["buffers"] = nullptr;  // the page has what it shows of them in columns
         if (!report["iteration"].is_null()) report["iteration"].erase("buffers");
+        if (!of.models.is_null()) {
+            report["models"]["memory"].erase("live_bytes");
+            if (report["models"]["binds"].is_object()) report["models"]["binds"].erase("ops");
+        }
         std::string columns = "null";
         if (!run.iteration.ops.empty()) {
-            columns = embedded(columns_of(run.iteration, view));
+            columns = embedded(columns_of(run.iteration, of.view));
             if (drawn && drawn + columns.size() > most_page_bytes) columns = "null";
             drawn += columns.size();
         }

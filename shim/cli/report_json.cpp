@@ -54,7 +54,9 @@ Json iteration_of(const Trace& iteration, const IterationView& view) {
 
 }  // namespace
 
-Json report_fields(const RunRecord& run, const IterationView& view) {
+Json report_fields(const Report& of) {
+    const RunRecord& run = of.run;
+    const IterationView& view = of.view;
     const Trace& iteration = run.iteration;
     const bool bare = !run.has_summary && !iteration.ops.empty();  // an iteration trace, no run
     Nanoseconds ideal = iteration.header.ideal;
@@ -94,7 +96,7 @@ Json report_fields(const RunRecord& run, const IterationView& view) {
     report["events_dropped"] = run.events_dropped;
     report["link"] = run.links.empty() ? Json(nullptr) : Json::array();
     for (const RunLink& link : run.links) report["link"].push_back(link_of(link));
-    report["models"] = nullptr;
+    report["models"] = of.models;
     report["devices"] = Json::array();
     for (const RunConfig& config : run.configs) report["devices"].push_back(config_of(config));
     report["buffers"] = Json::array();
@@ -129,18 +131,18 @@ std::string field(const Json& value) {
 
 }  // namespace
 
-std::string report_json(std::span<const RunRecord> runs) {
+std::string report_json(std::span<const Report> reports) {
     std::string lines;
-    for (const RunRecord& run : runs) lines += dump(report_fields(run, view_of(run))) + "\n";
+    for (const Report& report : reports) lines += dump(report_fields(report)) + "\n";
     return lines;
 }
 
-std::string report_csv(std::span<const RunRecord> runs) {
+std::string report_csv(std::span<const Report> reports) {
     std::string heading, lines;
-    for (const RunRecord& run : runs) {
+    for (const Report& report : reports) {
         std::string names, values;
-        const Json report = report_fields(run, view_of(run));
-        for (const auto& [name, value] : report.items()) {
+        const Json fields = report_fields(report);
+        for (const auto& [name, value] : fields.items()) {
             if (value.is_structured() || name == "link" || name == "models" || name == "iteration") continue;
             names += (names.empty() ? "" : ",") + name;
             values += (values.empty() ? "" : ",") + field(value);

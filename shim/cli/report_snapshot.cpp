@@ -16,7 +16,7 @@ constexpr std::int64_t base = std::int64_t{1} << 40;  // of all addresses
 
 class Snapshot {
   public:
-    Snapshot(Pickle& to, const RunRecord& run, std::int32_t device) : to_(to), run_(run), trace_(run.iteration), view_(view_of(run)), device_(device) {
+    Snapshot(Pickle& to, const Report& of, std::int32_t device) : to_(to), run_(of.run), trace_(of.run.iteration), view_(of.view), device_(device) {
         for (const TraceBuffer& buffer : trace_.buffers)
             if (life(buffer).first >= 0 && buffer.bytes.value > 0) held_.push_back(&buffer);
     }
@@ -108,21 +108,21 @@ class Snapshot {
     Pickle& to_;
     const RunRecord& run_;
     const Trace& trace_;
-    const IterationView view_;
+    const IterationView& view_;
     const std::int32_t device_;
     std::vector<const TraceBuffer*> held_;
 };
 
 }  // namespace
 
-std::string report_snapshot(std::span<const RunRecord> runs) {
+std::string report_snapshot(std::span<const Report> reports) {
     Pickle pickle;
     pickle.begin_dictionary();
     pickle.text("segments"), pickle.begin_list();
-    for (std::size_t i = 0; i < runs.size(); ++i) Snapshot(pickle, runs[i], static_cast<std::int32_t>(i)).segments();
+    for (std::size_t i = 0; i < reports.size(); ++i) Snapshot(pickle, reports[i], static_cast<std::int32_t>(i)).segments();
     pickle.end_list();
     pickle.text("device_traces"), pickle.begin_list();
-    for (std::size_t i = 0; i < runs.size(); ++i) Snapshot(pickle, runs[i], static_cast<std::int32_t>(i)).events();
+    for (std::size_t i = 0; i < reports.size(); ++i) Snapshot(pickle, reports[i], static_cast<std::int32_t>(i)).events();
     pickle.end_list();
     pickle.text("allocator_settings"), pickle.begin_dictionary(), pickle.end_dictionary();
     pickle.text("external_annotations"), pickle.begin_list(), pickle.end_list();

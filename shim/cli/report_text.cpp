@@ -57,11 +57,22 @@ void append_buffers(std::string& to, const RunRecord& run) {
         to += fmt::format("  ... and {} more: --format json lists them all\n", human_count(static_cast<std::int64_t>(run.buffers.size() - most_buffers)));
 }
 
+void append_models(std::string& to, const nlohmann::ordered_json& models) {
+    for (const auto& line : models["summary"]) to += "  " + line.get<std::string>() + "\n";
+    to += fmt::format("  {:<18}{:>8}{:>12}{:>9}{:>14}{:>14}\n", "kind of op", "ops", "time", "share", "TFLOP/s", "bytes named");
+    for (const auto& kind : models["kinds"]) {
+        const auto ns = kind["time_ns"].get<std::int64_t>();
+        const auto flops = kind["flops"].get<double>();
+        to += fmt::format("  {:<18}{:>8}{:>12}{:>7.1f} %{:>14}{:>14}\n", kind["kind"].get<std::string>(), human_count(kind["ops"].get<std::int64_t>()), human(Nanoseconds(ns)),
+                          100.0 * static_cast<double>(ns) / std::max(1.0, models["compute"]["ideal_ns"].get<double>()), flops > 0 && ns ? fmt::format("{:.3g}", flops / static_cast<double>(ns) / 1e3) : "-", human(Bytes(kind["bytes"].get<std::int64_t>())));
+    }
+}
+
 }  // namespace
 
-std::string report_text(std::span<const RunRecord> runs) {
+std::string report_text(std::span<const Report> reports) {
     std::string text;
-    for (const RunRecord& run : runs) {
+    for (const auto& [run, view, models] : reports) {
         if (!text.empty()) text += '\n';
         text += run.header.name.empty() ? run.path : run.header.name;
         if (run.header.pid) text += fmt::format(" (pid {} on {})", run.header.pid, run.header.host);
@@ -77,6 +88,7 @@ std::string report_text(std::span<const RunRecord> runs) {
         else if (run.searched) text += fmt::format("  one iteration    not found: nothing that repeats in {} ops\n", human_count(run.searched));
         if (run.has_summary && !run.ended) text += "  the program was killed, or still runs: figures of its last second may be missing\n";
         if (!run.has_summary && run.iteration.ops.empty()) text += "  no figures were recorded: the program was killed within its first second of GPU work\n";
+        if (!models.is_null()) append_models(text, models);
         if (!run.buffers.empty()) append_buffers(text, run);
     }
     return text;
