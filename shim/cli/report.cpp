@@ -1,6 +1,7 @@
 // `udnnmem report TRACE...`: reads recorded runs and writes them in one of the formats.
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
 
@@ -64,6 +65,7 @@ void report(const ReportArguments& arguments) {
         if (!run) fail(run.error());
         runs.push_back(std::move(*run));
     }
+    std::stable_sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.header.rank < b.header.rank; });
     std::vector<Report> reports;
     for (profiler::RunRecord& run : runs) {
         Report& report = reports.emplace_back();
@@ -81,7 +83,7 @@ void report(const ReportArguments& arguments) {
 void add_report_command(CLI::App& app) {
     CLI::App* command = app.add_subcommand("report", "Say what recorded runs did");
     auto arguments = std::make_shared<ReportArguments>();
-    command->add_option("TRACE", arguments->traces, "trace files (.jsonl or .jsonl.zst)")->required();
+    command->add_option("TRACE", arguments->traces, "trace files (.jsonl or .jsonl.zst); those of several ranks make one report")->required();
     command->add_option("--format", arguments->format, "text; html, a page for a browser; json, csv; chrome, for Perfetto and chrome://tracing; pytorch (or torch-snapshot), for pytorch.org/memory_viz")->check(CLI::IsMember(formats))->type_name("FORMAT")->capture_default_str();
     command->add_flag("--model", arguments->model, "with the models of compute, memory and link, and which binds where (several traces: one of the batch size too)");
     command->add_option("--batch", arguments->batches, "with --model: batch sizes of the traces, where they do not say")->type_name("K,K...");

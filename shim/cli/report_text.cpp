@@ -68,13 +68,48 @@ void append_models(std::string& to, const nlohmann::ordered_json& models) {
     }
 }
 
+// A column a run; the figures that differ between ranks tell which of them is short of memory or of link.
+std::string side_by_side(std::span<const Report> reports) {
+    std::string text;
+    const auto row = [&](const char* title, const auto& value) {
+        text += fmt::format("{:<19}", title);
+        for (const Report& report : reports) text += fmt::format("{:>14}", value(report.run));
+        text += '\n';
+    };
+    const auto figure = [&](const char* title, const auto& value) {
+        row(title, [&](const RunRecord& run) { return run.has_summary ? value(run.summary) : std::string("-"); });
+    };
+    row("", [](const RunRecord& run) { return run.header.rank >= 0 ? fmt::format("rank {}", run.header.rank) : run.header.pid ? fmt::format("pid {}", run.header.pid) : run.header.name.substr(0, 13); });
+    row("host", [](const RunRecord& run) { return run.header.host.empty() ? "-" : run.header.host.substr(0, 13); });
+    row("budget", [](const RunRecord& run) {
+        Bytes sum;
+        for (const RunConfig& config : run.configs) sum += config.budget;
+        return run.configs.empty() ? std::string("-") : human(sum);
+    });
+    figure("peak live", [](const RunSummary& s) { return human(s.peak_live_bytes); });
+    figure("peak on device", [](const RunSummary& s) { return human(s.peak_resident_bytes); });
+    figure("peak on host", [](const RunSummary& s) { return human(s.peak_host_bytes); });
+    figure("moved in", [](const RunSummary& s) { return human(s.bytes_in); });
+    figure("moved out", [](const RunSummary& s) { return human(s.bytes_out); });
+    figure("stalls", [](const RunSummary& s) { return human_count(s.stalls); });
+    figure("stalled", [](const RunSummary& s) { return human(s.stall_ns); });
+    figure("ops", [](const RunSummary& s) { return human_count(s.ops); });
+    figure("ran", [](const RunSummary& s) { return human(s.wall_ns); });
+    text += fmt::format("{:<19}", "one iteration");
+    for (const Report& report : reports) text += fmt::format("{:>14}", report.run.iteration.ops.empty() ? "-" : human(report.view.ideal));
+    text += '\n';
+    figure("by plan", [](const RunSummary& s) { return s.planned_iterations ? human(s.planned_ns) : std::string("-"); });
+    return text;
+}
+
 }  // namespace
 
 std::string report_text(std::span<const Report> reports) {
-    std::string text;
+    std::string text = reports.size() > 1 ? side_by_side(reports) : "";
     for (const auto& [run, view, models] : reports) {
         if (!text.empty()) text += '\n';
         text += run.header.name.empty() ? run.path : run.header.name;
+        if (run.header.rank >= 0) text += fmt::format(" rank {}", run.header.rank) + (run.header.world_size > 0 ? fmt::format(" of {}", run.header.world_size) : "");
         if (run.header.pid) text += fmt::format(" (pid {} on {})", run.header.pid, run.header.host);
         if (!run.header.version.empty()) text += ", udnnmem " + run.header.version;
         text += '\n';

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 #include <mutex>
 
 #include "interpose/driver.hpp"
@@ -30,6 +31,18 @@ pager::Driver driver_table(const char** missing) {
     UDNNMEM_PAGER_DRIVER_CALLS(UDNNMEM_FILL)
 #undef UDNNMEM_FILL
     return d;
+}
+
+// What a launcher of ranks (torchrun, mpirun, srun) put into the first of these variables that is set; -1: no number.
+std::int32_t number_in(std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+        const char* text = std::getenv(name);
+        if (!text || !*text) continue;
+        char* end = nullptr;
+        const long value = std::strtol(text, &end, 10);
+        return *end || value < 0 || value > INT32_MAX ? -1 : static_cast<std::int32_t>(value);
+    }
+    return -1;
 }
 
 void forked_child() {
@@ -161,6 +174,9 @@ void Session::open_trace() {
     settings.header.version = UDNNMEM_VERSION;
     settings.header.host = host;
     settings.header.pid = getpid();
+    settings.header.rank = number_in({"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"});
+    settings.header.local_rank = number_in({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"});
+    settings.header.world_size = number_in({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"});
     timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     settings.header.started_unix_ns = now.tv_sec * 1'000'000'000LL + now.tv_nsec;

@@ -186,6 +186,27 @@ def check_run(suite, folder):
     check_page(suite, folder, "a run", [trace])
 
 
+def check_ranks(suite, folder):
+    """Two processes as torchrun would start them: one report, a column a rank."""
+    traces = []
+    for rank in (1, 0):
+        traces.append(folder / f"rank{rank}.jsonl")
+        done = Run([WORKLOADS / "digits-runtime", "--depth", str(8 + 4 * rank), "--width", "32", "--batch", "128", "--iterations", "4"],
+                   environment(preload=True, SOFTGPU_MEMORY="256MiB", UDNNMEM_TRACE=str(folder / "rank%q{RANK}.jsonl"), RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=2))
+        if not suite.check(done.status == 0, f"rank {rank}", done.tail()):
+            return
+    alone = [json.loads(report("json", t)) for t in reversed(traces)]
+    together = [json.loads(line) for line in report("json", *traces).splitlines()]
+    suite.check(together == alone and [r["rank"] for r in together] == [0, 1] and all(r["world_size"] == 2 and r["local_rank"] == r["rank"] for r in together), "ranks: one report, in order of rank")
+    table = report("text", *traces).decode().split("\n\n")[0].splitlines()
+    heading = table[0].split("rank")
+    suite.check([h.strip() for h in heading] == ["", "0", "1"], "ranks: a column each", table[0])
+    ops = next(line for line in table if line.startswith("ops"))
+    suite.check(ops.split()[1:] == [f"{r['ops']:,}" for r in together], "ranks: with each one's figures", ops)
+    suite.check([e["args"]["name"] for e in json.loads(report("chrome", *traces))["traceEvents"] if e["name"] == "process_name"] == ["digits-runtime rank 0", "digits-runtime rank 1"], "ranks: a process each in Chrome's trace")
+    check_page(suite, folder, "ranks", sorted(traces))
+
+
 def main():
     suite = Suite()
     if not BROWSER:
@@ -199,6 +220,7 @@ def main():
             check_chrome(suite, f"{ops} ops", trace)
             check_snapshot(suite, f"{ops} ops", trace)
         check_run(suite, folder)
+        check_ranks(suite, folder)
     suite.finish()
 
 

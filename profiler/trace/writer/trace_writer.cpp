@@ -47,6 +47,9 @@ std::string header_line(const RunHeader& header) {
     JsonLine line("header");
     line.add("schema", 1).add("name", header.name).add("origin", "udnnmem " + header.version).add("host", header.host);
     line.add("pid", header.pid).add("started_unix_ns", header.started_unix_ns);
+    if (header.rank >= 0) line.add("rank", header.rank);
+    if (header.local_rank >= 0) line.add("local_rank", header.local_rank);
+    if (header.world_size >= 0) line.add("world_size", header.world_size);
     return line.finish();
 }
 
