@@ -12,6 +12,7 @@ const char* const module_text = R"(
 .target sm_75
 .address_size 64
 .global .align 4 .u32 counter = 41;
+.const .align 4 .b8 table[20] = {1, 2, 3};
 .visible .entry add(.param .u64 p, .param .u32 n, .param .u32 value)
 {
     .reg .pred %q; .reg .b32 %r<8>; .reg .b64 %a<4>;
@@ -104,6 +105,14 @@ TEST_CASE("functions and globals answer for themselves") {
     CHECK(words(global, 1)[0] == 41);
     OK(cuModuleUnload(second));
     CHECK(cuModuleGetFunction(&none, second, "add") == CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_CASE("a kernel answers how much constant memory its module has") {
+    Context c;
+    Loaded m;
+    int bytes = 0;
+    OK(cuFuncGetAttribute(&bytes, CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, m.add));
+    CHECK(bytes == 20);
 }
 
 TEST_CASE("a library's kernel is launched as a function") {

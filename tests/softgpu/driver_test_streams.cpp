@@ -53,6 +53,26 @@ TEST_CASE("a stream is in order, two are not") {
     CHECK(words(u.a, 1)[0] == 1);
 }
 
+TEST_CASE("a synchronous memset waits where the host sees the memory, and only there") {
+    Setup u(CU_STREAM_DEFAULT);
+    void* pinned;
+    OK(cuMemHostAlloc(&pinned, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+    CUdeviceptr managed, p;
+    OK(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemHostGetDevicePointer_v2(&p, pinned, 0));
+    for (CUdeviceptr to : {p, managed}) {
+        OK(cuLaunchHostFunc(nullptr, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(15)); }, nullptr));
+        OK(cuMemsetD8_v2(to, 9, 4096));
+        CHECK(reinterpret_cast<volatile unsigned char*>(to == p ? pinned : reinterpret_cast<void*>(managed))[4095] == 9);
+        OK(cuStreamQuery(nullptr));
+    }
+    u.gate.hold(nullptr);
+    OK(cuMemsetD8_v2(u.a, 9, 4096));  // returns, or this test never ends
+    CHECK(cuStreamQuery(nullptr) == CUDA_ERROR_NOT_READY);
+    u.gate.open();
+    OK(cuStreamSynchronize(nullptr));
+}
+
 TEST_CASE("an event orders streams; one not recorded orders nothing") {
     Setup u;
     CUevent e, never;

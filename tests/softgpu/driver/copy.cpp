@@ -1,7 +1,7 @@
 // Copies and memsets of every kind: each entry point describes itself as one 3D copy or one memset.
 // As CUDA documents: a synchronous copy returns when it is done (device to device: when it is
 // enqueued), an asynchronous one from pageable memory when that has been staged, to pageable memory
-// when it is done. Memsets are asynchronous.
+// when it is done. A memset is asynchronous, but for a synchronous one of memory that the host sees too (pinned, managed).
 #include "tests/softgpu/driver/graph.hpp"
 #include "tests/softgpu/driver/memory.hpp"
 #include "tests/softgpu/driver/streams.hpp"
@@ -63,13 +63,20 @@ CUDA_MEMCPY3D flat(const CUDA_MEMCPY3D_PEER& p) {
     return q;
 }
 
-CUresult set(Default d, CUstream handle, CUdeviceptr to, std::size_t pitch, unsigned value, unsigned element, std::size_t width, std::size_t height) {
+CUresult set(Default d, CUstream handle, CUdeviceptr to, std::size_t pitch, unsigned value, unsigned element, std::size_t width, std::size_t height,
+             Mode mode = Mode::sync) {
     CUstream s;
     TRY(find_stream(d, handle, &s));
     if (!width || !height) return CUDA_SUCCESS;
     std::shared_ptr<MemsetWork> w;
     TRY(make_memset(s->context, {to, pitch, value, element, width, height}, &w));
-    return submit(s, std::move(w));
+    OpRef op;
+    TRY(submit(s, std::move(w), &op));
+    if (mode == Mode::async || is_capturing(s)) return CUDA_SUCCESS;
+    auto range = find_range(to);
+    if (!range || (range->kind != Kind::pinned && range->kind != Kind::managed && range->kind != Kind::registered)) return CUDA_SUCCESS;
+    wait(op);
+    return sticky(s->context);
 }
 
 Address address(const void* p) { return reinterpret_cast<Address>(p); }
@@ -200,12 +207,12 @@ CUresult impl_cuMemsetD32_v2(Default d, CUdeviceptr a, unsigned v, size_t n) { E
 CUresult impl_cuMemsetD2D8_v2(Default d, CUdeviceptr a, size_t p, unsigned char v, size_t w, size_t h) { ENTER(cuMemsetD2D8); return set(d, nullptr, a, p, v, 1, w, h); }
 CUresult impl_cuMemsetD2D16_v2(Default d, CUdeviceptr a, size_t p, unsigned short v, size_t w, size_t h) { ENTER(cuMemsetD2D16); return set(d, nullptr, a, p, v, 2, w, h); }
 CUresult impl_cuMemsetD2D32_v2(Default d, CUdeviceptr a, size_t p, unsigned v, size_t w, size_t h) { ENTER(cuMemsetD2D32); return set(d, nullptr, a, p, v, 4, w, h); }
-CUresult impl_cuMemsetD8Async(Default d, CUdeviceptr a, unsigned char v, size_t n, CUstream s) { ENTER(cuMemsetD8Async); return set(d, s, a, 0, v, 1, n, 1); }
-CUresult impl_cuMemsetD16Async(Default d, CUdeviceptr a, unsigned short v, size_t n, CUstream s) { ENTER(cuMemsetD16Async); return set(d, s, a, 0, v, 2, n, 1); }
-CUresult impl_cuMemsetD32Async(Default d, CUdeviceptr a, unsigned v, size_t n, CUstream s) { ENTER(cuMemsetD32Async); return set(d, s, a, 0, v, 4, n, 1); }
-CUresult impl_cuMemsetD2D8Async(Default d, CUdeviceptr a, size_t p, unsigned char v, size_t w, size_t h, CUstream s) { ENTER(cuMemsetD2D8Async); return set(d, s, a, p, v, 1, w, h); }
-CUresult impl_cuMemsetD2D16Async(Default d, CUdeviceptr a, size_t p, unsigned short v, size_t w, size_t h, CUstream s) { ENTER(cuMemsetD2D16Async); return set(d, s, a, p, v, 2, w, h); }
-CUresult impl_cuMemsetD2D32Async(Default d, CUdeviceptr a, size_t p, unsigned v, size_t w, size_t h, CUstream s) { ENTER(cuMemsetD2D32Async); return set(d, s, a, p, v, 4, w, h); }
+CUresult impl_cuMemsetD8Async(Default d, CUdeviceptr a, unsigned char v, size_t n, CUstream s) { ENTER(cuMemsetD8Async); return set(d, s, a, 0, v, 1, n, 1, Mode::async); }
+CUresult impl_cuMemsetD16Async(Default d, CUdeviceptr a, unsigned short v, size_t n, CUstream s) { ENTER(cuMemsetD16Async); return set(d, s, a, 0, v, 2, n, 1, Mode::async); }
+CUresult impl_cuMemsetD32Async(Default d, CUdeviceptr a, unsigned v, size_t n, CUstream s) { ENTER(cuMemsetD32Async); return set(d, s, a, 0, v, 4, n, 1, Mode::async); }
+CUresult impl_cuMemsetD2D8Async(Default d, CUdeviceptr a, size_t p, unsigned char v, size_t w, size_t h, CUstream s) { ENTER(cuMemsetD2D8Async); return set(d, s, a, p, v, 1, w, h, Mode::async); }
+CUresult impl_cuMemsetD2D16Async(Default d, CUdeviceptr a, size_t p, unsigned short v, size_t w, size_t h, CUstream s) { ENTER(cuMemsetD2D16Async); return set(d, s, a, p, v, 2, w, h, Mode::async); }
+CUresult impl_cuMemsetD2D32Async(Default d, CUdeviceptr a, size_t p, unsigned v, size_t w, size_t h, CUstream s) { ENTER(cuMemsetD2D32Async); return set(d, s, a, p, v, 4, w, h, Mode::async); }
 
 namespace {
 CUresult memops(Default d, CUstream handle, unsigned count, CUstreamBatchMemOpParams* ops, unsigned flags) {

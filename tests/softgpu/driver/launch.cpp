@@ -136,7 +136,10 @@ CUresult attribute(CUfunction handle, CUcontext c, CUfunction_attribute a, int* 
     switch (a) {
         case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = static_cast<int>(k.max_threads_per_block); break;
         case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: *value = static_cast<int>(k.static_shared_bytes); break;
-        case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: *value = 0; break;
+        case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+            *value = 0;
+            for (auto& g : f->module->code->globals()) *value += g.constant ? static_cast<int>(g.bytes) : 0;
+            break;
         case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: *value = static_cast<int>(k.local_bytes); break;
         case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = std::clamp<int>(static_cast<int>(k.registers), 8, 255); break;
         case CU_FUNC_ATTRIBUTE_PTX_VERSION: *value = k.sm_version; break;

@@ -98,6 +98,12 @@ void Coder::call_function(Op& op) {
             return;
         }
         if (f.entry) op.refuse("a kernel cannot be called");
+        // A declaration in another text may promise a result that the definition has not (numba's void functions): undefined.
+        for (; index != target.index && results.size() > f.returns.size(); results.pop_back()) {
+            const Operand& none = results.back();
+            if (none.kind != Operand::Kind::variable) op.refuse("a result that the function has not");
+            line(cat("__builtin_memset(", storage(op, none.index), ", 0x7f, ", program_.variables[none.index].bytes, "u);"));
+        }
         if (arguments.size() != f.params.size() || results.size() != f.returns.size()) op.refuse("wrong number of arguments");
         for (std::size_t r = 0; r < results.size(); ++r) pass(results[r], true, &f.returns[r], &f);
         for (std::size_t a = 0; a < arguments.size(); ++a) pass(arguments[a], false, &f.params[a], &f);

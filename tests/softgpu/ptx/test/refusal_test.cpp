@@ -70,6 +70,24 @@ TEST_CASE("several texts link to one module", "[ptx]") {
     CHECK(refusal(one).find("twice") != std::string::npos);
 }
 
+TEST_CASE("a result that is declared in one text and not defined in the other is undefined, an argument is refused", "[ptx]") {
+    Device device;
+    auto caller = [](const std::string& declared, const std::string& called) {
+        return head + ".extern .func " + declared + ";\n.visible .entry k(.param .u64 k_p) { .reg .b32 %r<9>; .reg .b64 %d<9>; .param .b64 a; .param .b32 r;\n"
+                      "ld.param.u64 %d1, [k_p]; st.param.b64 [a], %d1; " + called + " ld.param.b32 %r2, [r]; st.global.u32 [%d1+4], %r2; ret; }\n";
+    };
+    const std::string set = head + ".visible .func set (.param .b64 a) { .reg .b32 %r<9>; .reg .b64 %d<9>;\n"
+                                   "ld.param.b64 %d1, [a]; mov.u32 %r1, 5; st.global.u32 [%d1], %r1; ret; }\n";
+    Program program(device, {caller("(.param .b32 r) set (.param .b64 a)", "call (r), set, (a);"), set});
+    const auto out = device.upload(std::vector<int>(2));
+    program.launch("k", dims(1, 1), out);
+    CHECK(device.download<int>(out, 2) == std::vector<int>{5, 0x7f7f7f7f});
+    const std::string more = caller("set (.param .b64 a, .param .b32 r)", "call set, (a, r);");
+    const auto refused = link({more, set}, Options{});
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().message.find("wrong number of arguments") != std::string::npos);
+}
+
 TEST_CASE("the address of an array's element", "[ptx]") {
     Device device;
     Program program(device, {head + ".visible .entry k(.param .u64 k_p) { .reg .b32 %r<9>; .reg .b64 %d<9>; .shared .align 4 .u32 s[8];\n"
