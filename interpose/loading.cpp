@@ -5,8 +5,9 @@
 // Invariants
 //   - Whatever else is loaded is loaded as the program asked, by a jump from the program's own frame: the loader finds
 //     the caller's own search path.
-//   - Seen are libraries opened by a path, and what those need beside them. What the loader finds otherwise (a bare
-//     name, a library that the program is linked with) is out of sight: hide_exports() is for that.
+//   - Seen are libraries opened by a path, and what those need beside them. A bare name is out of sight: hide_exports()
+//     is for that. So is a library that the program is linked with, which is bound before any code of ours has run:
+//     libudnnmem-hidden.so is for that.
 #include "interpose/internal.hpp"
 
 #include <dlfcn.h>

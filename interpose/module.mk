@@ -12,4 +12,10 @@ OLD_GLIBC := $(if $(filter aarch64%,$(shell $(CC) -dumpmachine)),GLIBC_2.17,GLIB
 $(INTERPOSE_EXPORTS): interpose/module.mk
 	@mkdir -p $(@D)
 	@echo '$(OLD_GLIBC) { }; GLIBC_2.34 { global: dlsym; dlopen; local: _*; [!c]*; c[!u]*; cu[!A-Z]*; } $(OLD_GLIBC);' > $@
-INTERPOSE_LDFLAGS = -Wl,--version-script=$(INTERPOSE_EXPORTS) -Wl,-u,udnnmem_dlsym -Wl,-u,udnnmem_dlopen -Wl,-Bsymbolic -Wl,-z,defs -l:libzstd.a -static-libstdc++ -static-libgcc -ldl
+# The same without the driver's names, for programs linked with a library whose own data has them (loading.cpp).
+INTERPOSE_HIDDEN_EXPORTS := $(B)/interpose/hidden-exports.map
+$(INTERPOSE_HIDDEN_EXPORTS): interpose/module.mk
+	@mkdir -p $(@D)
+	@echo '$(OLD_GLIBC) { }; GLIBC_2.34 { global: dlsym; dlopen; local: *; } $(OLD_GLIBC);' > $@
+INTERPOSE_LDFLAGS = -Wl,--version-script=$(INTERPOSE_EXPORTS) $(INTERPOSE_LINK)
+INTERPOSE_LINK = -Wl,-u,udnnmem_dlsym -Wl,-u,udnnmem_dlopen -Wl,-Bsymbolic -Wl,-z,defs -l:libzstd.a -static-libstdc++ -static-libgcc -ldl

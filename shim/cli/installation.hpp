@@ -7,7 +7,7 @@
 
 namespace udnnmem::cli {
 
-// The absolute path of libudnnmem.so. Error: where it was looked for.
-Expected<std::string> find_library();
+// The absolute path of libudnnmem.so, or of the one that exports none of the driver's names. Error: where it was looked for.
+Expected<std::string> find_library(bool hidden_exports = false);
 
 }  // namespace udnnmem::cli

@@ -47,8 +47,9 @@ void run(const RunArguments& arguments) {
         if (auto checked = check_option(rows[i], rows[i].flag, arguments.values[i].c_str()); !checked) fail(checked.error());
         ::setenv(rows[i].variable, arguments.values[i].c_str(), 1);
     }
-    if (auto options = parse_options(); !options) fail(options.error());
-    const auto library = find_library();
+    const auto options = parse_options();
+    if (!options) fail(options.error());
+    const auto library = find_library(options->hide_exports);
     if (!library) fail(library.error());
     if (library->find_first_of(": ") != std::string::npos)
         fail(*library + ": LD_PRELOAD cannot hold a path with a space or a colon: install udnnmem at a path without them");

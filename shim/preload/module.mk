@@ -1,9 +1,14 @@
-# build/libudnnmem.so: everything in one object that depends on libc alone.
+# build/libudnnmem.so: everything in one object that depends on libc alone; libudnnmem-hidden.so is the same without the
+# driver's names among its exports.
 PRELOAD_OBJECTS := $(call objects,$(wildcard shim/preload/*.cpp))
 PRELOAD_LIBRARIES := $(patsubst %,$(B)/lib/lib%.a,interpose executor policy pager recorder options host log trace_writer trace)
 $(call library,preload,$(wildcard shim/preload/*.cpp))
-$(B)/libudnnmem.so: $(PRELOAD_OBJECTS) $(PRELOAD_LIBRARIES) $(INTERPOSE_EXPORTS)
-	@echo "  link  $@"
-	@$(LINK) -shared -o $@ $(PRELOAD_OBJECTS) -Wl,--start-group $(PRELOAD_LIBRARIES) -Wl,--end-group -l:libzstd.a \
-	  $(INTERPOSE_LDFLAGS) -Wl,-soname,libudnnmem.so
-DEFAULT += $(B)/libudnnmem.so
+define preload_rule
+$(B)/$(1): $(PRELOAD_OBJECTS) $(PRELOAD_LIBRARIES) $(2)
+	@echo "  link  $$@"
+	@$$(LINK) -shared -o $$@ $(PRELOAD_OBJECTS) -Wl,--start-group $(PRELOAD_LIBRARIES) -Wl,--end-group -l:libzstd.a \
+	  -Wl,--version-script=$(2) $$(INTERPOSE_LINK) -Wl,-soname,$(1)
+DEFAULT += $(B)/$(1)
+endef
+$(eval $(call preload_rule,libudnnmem.so,$(INTERPOSE_EXPORTS)))
+$(eval $(call preload_rule,libudnnmem-hidden.so,$(INTERPOSE_HIDDEN_EXPORTS)))

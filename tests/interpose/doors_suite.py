@@ -102,6 +102,21 @@ def loader():
     check("hidden exports bring it into reach", hidden.stdout == "1\n", hidden)
 
 
+def linked():
+    """A library with such data that the program starts with: bound before the constructor of a preload has run."""
+    hidden = f"{build}/libudnnmem-hidden.so"
+    if not os.path.exists(hidden):
+        return  # a build of the doors alone
+    check("the library with hidden exports has the loader's names alone", exported(hidden) == LOADERS, exported(hidden) ^ LOADERS)
+    theirs = f"{here}/libdata_names.so"
+    call = (f"{here}/door_program", "call", theirs, "data_is_mine")
+    crashed = run(*call, LD_PRELOAD=f"{build}/libudnnmem.so:{theirs}", UDNNMEM_HIDE_EXPORTS=1)
+    check("a library bound at the start is out of the exports' reach (else the next proves nothing)", crashed.returncode != 0, crashed)
+    check("hidden from the start, they are no harm", run(*call, LD_PRELOAD=f"{hidden}:{theirs}").stdout == "1\n")
+    check("`run --hide-exports` takes that library",
+          run(f"{build}/udnnmem", "run", "--hide-exports", "--", *call, LD_PRELOAD=theirs).stdout == "1\n")
+
+
 def look_ups():
     program = f"{here}/door_program"
     for path in ("libcuda.so.1", "libcuda.so", f"{here}/libcuda.so.1"):
@@ -150,6 +165,7 @@ exports()
 coverage(os.environ.get("CUDA_HOME") or re.search(r"^CUDA_HOME := (.*)$", open(f"{source}/build/config.mk").read(), re.M)[1])
 quiet_programs()
 loader()
+linked()
 look_ups()
 real_runtime()
 print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
