@@ -142,9 +142,33 @@ class Tests:
                 self.advised(path, 20 * seconds, every)
         advised(self.trace, 0.02, 1)
         traces = sorted((ROOT / "tests/traces").glob("*.jsonl.zst"))
-        assert len(traces) == 14, traces
+        assert len(traces) == 19, traces
         for path in traces if FULL else [ROOT / "tests/traces/moe8-b24-roofline.jsonl.zst"]:
             advised(str(path), 0.5 if FULL else 0.1, 1 if FULL else 4)
+
+    def test_recorded_iterations(self):
+        """What our own recorder wrote is planned by every policy, and the second simulator agrees; the link is so slow that
+        it matters: a quarter of an iteration for the peak of live bytes."""
+        traces = sorted((ROOT / "tests/traces").glob("tinygrad-*.jsonl.zst"))
+        assert len(traces) == 5, traces
+        for path in traces:
+            trace = simulator.Trace(simulator.read_lines(str(path)))
+            live = json.loads(run("plan", path, "--memory", "100%", "--link", "1", "--policy", "belady", "--json").stdout)["memory_bytes"]
+            link = 4 * live / sum(trace.duration)
+            common = ("plan", path, "--memory", "30%", "--link", link, "--recompute", "off", "--time", "0.2", "--json")
+            policies = ["all"]
+            for policy in policies:
+                file = self.folder / f"{path.stem}-{policy}.plan"
+                done = run(*common, "--policy", policy, "--emit", file)
+                assert done.returncode == 0, (path, policy, done.stderr)
+                rows = [json.loads(line) for line in done.stdout.splitlines()]
+                assert all(row["feasible"] and row["bytes_out"] > 0 for row in rows), (path, [(row["policy"], row["feasible"], row["bytes_out"]) for row in rows])
+                best = min(rows, key=lambda row: row["time_ns"])
+                if policy == "all":
+                    assert len(rows) == 8 and rows[-1]["time_ns"] <= 1.001 * best["time_ns"], (path, "udnn is beaten", rows)
+                    policies += [row["policy"] for row in rows] if FULL else []
+                other = simulator.simulate(trace, simulator.read_lines(str(file)), best["memory_bytes"], link * 1e9, link * 1e9)
+                assert other["valid"] and abs(other["time_ns"] - best["time_ns"]) <= 1e-3 * best["time_ns"], (path, policy, best, other)
 
     def test_lower_bound_says_which(self):
         def bound(trace):
