@@ -120,19 +120,19 @@ sanitised: $(SANITISED_NEEDS)
 	@$(PYTHON) tests/run.py --build $(B) $(filter $(B)/tests/unit-%,$(TEST_SUITES)) \
 	  $(if $(filter tsan,$(VARIANT)),tests/e2e/random_programs.py tests/e2e/traps/traps.py)
 
-test-real: all $(BUILD)/real/ready ## real frameworks under the library, at full length
-	@UDNNMEM_TEST_FULL=1 $(PYTHON) tests/run.py --limit 28800 --build $(B) tests/real/tinygrad.py
+test-real: all $(REAL_NEEDS) ## real frameworks under the library, at full length
+	@UDNNMEM_TEST_FULL=1 $(PYTHON) tests/run.py --limit 28800 --build $(B) $(REAL_SUITES)
 
 bench: all $(BENCHES) ## measure; prints a table, writes build/bench.json
 	@$(PYTHON) tests/bench/run.py --output $(BUILD)/bench.json $(BENCHES)
 
-demo: all $(BUILD)/real/ready ## train two networks, one in Python, in 35 % of their device memory, on the software GPU if there is no card
+demo: all $(REAL_READY) ## train two networks, one in Python, in 35 % of their device memory, on the software GPU if there is no card
 	@scripts/demo/demo.sh
 
 install: all ## install the library and the tool under PREFIX (default /usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
 	install -m 755 $(B)/udnnmem $(DESTDIR)$(PREFIX)/bin/udnnmem
-	install -m 755 $(B)/libudnnmem.so $(DESTDIR)$(PREFIX)/lib/libudnnmem.so
+	install -m 755 $(B)/libudnnmem.so $(B)/libudnnmem-hidden.so $(DESTDIR)$(PREFIX)/lib/
 
 clean: ## remove build/
 	rm -rf $(BUILD)

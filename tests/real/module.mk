@@ -1,10 +1,13 @@
-# Real frameworks under the library. The virtual environment is made once, by the targets that need it; the suites
-# preload into an ordinary Python, so they are not for the sanitised builds.
-$(BUILD)/real/ready: tests/real/setup.sh
-	@tests/real/setup.sh $(BUILD)/real $(CUDA_HOME)
+# Real frameworks under the library. Their environments are made once, by the targets that need them; the suites preload
+# into an ordinary Python, so they are not for the sanitised builds.
+REAL_READY := $(BUILD)/real/base/ready
+$(BUILD)/real/%/ready: tests/real/setup.sh
+	@tests/real/setup.sh $(BUILD)/real $(CUDA_HOME) $*
 
 ifeq ($(VARIANT),)
-TEST_SUITES += tests/real/tinygrad.py
-TEST_NEEDS += $(BUILD)/real/ready
+TEST_SUITES += tests/real/tinygrad.py tests/real/drjit.py
+TEST_NEEDS += $(REAL_READY)
 endif
 CHECK_SUITES += tests/real/memory_viz.py
+REAL_SUITES := $(addprefix tests/real/,tinygrad.py drjit.py numba.py slangpy.py)
+REAL_NEEDS := $(patsubst %,$(BUILD)/real/%/ready,base numba slangpy)

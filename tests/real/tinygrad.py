@@ -6,24 +6,24 @@ Each network of networks/ runs in modes: eager or TinyJit, with tinygrad's cache
 what must come out. Then with the library and room to spare, which tells the peak of live bytes. Then with the library
 on a device of a share of that: the same text bit for bit, no fault, the device's own count within its size, and
 evictions, or nothing was tested. `make test` takes 2 networks in 3 modes, 50 % and 6 steps; with UDNNMEM_TEST_FULL=1 all
-networks, 4 modes, 75 and 50 %, then down by 5 % to the smallest share that works, 30 steps, and 20 seeds of the
-software GPU's schedule at 50 %. Compiled kernels are kept in the build folder: the first run pays for them.
+networks, 4 modes, 30 steps, 75 and 50 %, the smallest share that works (the table of README.md, which --table [NETWORK...]
+makes alone), and 20 seeds of the software GPU's schedule at 50 %. Compiled kernels are kept in the build folder: the first run pays for them.
 """
-import concurrent.futures, pathlib, re, sys
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.e2e.harness import BUILD, FULL, ROOT, SOFTGPU, Run, Suite, environment
+import concurrent.futures, json, re, subprocess, sys, tempfile
+from paged import FULL, HERE, REAL, SUMMARY, evicted, live_bytes, verdict
+from tests.e2e.harness import BUILD, SOFTGPU, Run, Suite, environment
 
-REAL = ROOT / "build" / "real"
 PYTHON = REAL / "venv" / "bin" / "python"
-NETWORKS = ROOT / "tests" / "real" / "networks"
+NETWORKS = HERE / "networks"
 TINY = REAL / "tinygrad" / "test_tiny.py"
 PLAIN = {"LRU": 0, "NO_MEMORY_PLANNER": 1}
 MODES = {"eager cached": {}, "eager plain": PLAIN, "jit cached": {"JIT": 1}, "jit plain": {"JIT": 1, **PLAIN}}
 # What `make test` runs: networks that compile quickly.
 SAMPLE = [("mlp", "eager plain"), ("mlp", "jit cached"), ("conv", "jit plain")]
 STEPS = 30 if FULL else 6
+GRANULE = 64 << 10  # of the software GPU
 LIMIT = 1800 if FULL else 300
-SUMMARY = re.compile(r"^udnnmem: device 0: budget .*, peak \S+ MiB for (\S+) MiB live; moved (\S+) MiB in, (\S+) MiB out.* (\d+) verified moves", re.M)
+HOST_SERVED = re.compile(r"(\d+) launches served from host frames")
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$", re.M)
 
 
@@ -40,67 +40,76 @@ def train(network, mode, preload, memory, **options):
     return run([NETWORKS / f"{network}.py"], preload, STEPS=STEPS, PARALLEL=0, UDNNMEM_VERIFY=1, SOFTGPU_MEMORY=memory, **MODES[mode], **options)
 
 
-def evicted(done):
-    """Whether the library moved anything: small moves show as 0.0 MiB, so with UDNNMEM_VERIFY=1 the verified ones count."""
-    found = SUMMARY.search(done.error)
-    return bool(found) and (float(found.group(3)) > 0 or int(found.group(4)) > 0)
+class Case:
+    """One network in one mode: what it prints without the library, its peak of live bytes, and runs in a share of that."""
+
+    def __init__(self, suite, network, mode):
+        self.suite, self.network, self.mode, self.label = suite, network, mode, f"{network}, {mode}"
+        self.plain = train(network, mode, False, "1GiB")
+        self.peak = None
+        good = self.plain.status == 0 and self.plain.output.count("loss") == STEPS and "weights" in self.plain.output and self.plain.report["faults"] == 0
+        if not suite.check(good, f"{self.label}: trains without the library", self.plain.tail()):
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            self.roomy = train(network, mode, True, "1GiB", UDNNMEM_TRACE=f"{folder}/run.jsonl.zst")
+            self.largest, self.small = largest_op(f"{folder}/run.jsonl.zst")
+        same = self.roomy.status == 0 and self.roomy.output == self.plain.output
+        if suite.check(same, f"{self.label}: the same bits with the library and room to spare", self.roomy.tail()):
+            self.peak = live_bytes(self.roomy)
+
+    def at(self, share, **options):
+        memory = int(self.peak * share / 100)
+        done = train(self.network, self.mode, True, memory, **options)
+        return done, verdict(done, self.plain.output, memory)
+
+    def expect(self, share, **options):
+        done, wrong = self.at(share, **options)
+        self.suite.check(not wrong, f"{self.label} in {share} % {options or ''}: the same bits within the memory, paged", f"    {wrong}\n" + done.tail())
+        return done
+
+    def table_row(self):
+        """How far down it goes, by 5 %, and what is wrong below. Too little may end in out of memory, never in other bits."""
+        below = ""
+        for share in range(5, 105, 5):
+            done, wrong = self.at(share)
+            if not wrong:
+                break
+            below = wrong
+            self.suite.check("other bits" not in wrong and "faults" not in wrong, f"{self.label} in {share} %: an error, not other bits", f"    {wrong}\n" + done.tail())
+        mib = lambda n: "" if n is None else f"{n / 2**20:.1f}"
+        return (f"| {self.network} | {self.mode} | {mib(self.peak)} | {mib(self.largest)} | {mib(self.small)} | {share} % | "
+                f"{HOST_SERVED.search(done.error).group(1)} of {done.report['ops']} | {below} |")
 
 
-def verdict(done, expected, memory):
-    """What is wrong with a run that must print `expected` within `memory` bytes; empty where nothing is."""
-    report = done.report or {"faults": -1, "device_bytes_peak": 1 << 62}
-    wrong = []
-    if done.status != 0:
-        wrong.append(f"status {done.status}")
-    elif done.output != expected:
-        wrong.append("other bits")
-    if report["faults"] != 0:
-        wrong.append(f"{report['faults']} faults")
-    if report["device_bytes_peak"] > memory:
-        wrong.append(f"the device held {report['device_bytes_peak']} bytes of {memory}")
-    if not evicted(done):
-        wrong.append("nothing was evicted")
-    return ", ".join(wrong)
+def largest_op(path):
+    """Of the iteration that a run's trace holds: bytes of the buffers that one op names at most, in whole granules, and
+    of all that are small enough for slabs, which stay. None where no iteration was found."""
+    text = subprocess.run(["zstd", "-dc", path], capture_output=True).stdout.decode()
+    records = [json.loads(line) for line in text.splitlines()]
+    starts = [i for i, r in enumerate(records) if r["kind"] == "learned" and r["ops"]]
+    if not starts:
+        return None, None
+    kept = records[starts[-1]:]
+    size = {r["id"]: r["bytes"] for r in kept if r["kind"] == "buffer"}
+    ops = [set(r.get("reads", [])) | set(r.get("writes", [])) for r in kept if r["kind"] == "op"]
+    return (max(sum(-(-size[b] // GRANULE) * GRANULE for b in op if size[b] >= GRANULE // 2) for op in ops),
+            sum(n for n in size.values() if n < GRANULE // 2))
 
 
 def train_case(suite, network, mode):
     """One network in one mode, without the library and in less and less memory; returns lines for the reader."""
-    label = f"{network}, {mode}"
-    plain = train(network, mode, False, "1GiB")
-    expected = plain.output
-    if not suite.check(plain.status == 0 and expected.count("loss") == STEPS and "weights" in expected and plain.report["faults"] == 0,
-                       f"{label}: trains without the library", plain.tail()):
+    case = Case(suite, network, mode)
+    if not case.peak:
         return []
-    roomy = train(network, mode, True, "1GiB")
-    found = SUMMARY.search(roomy.error)
-    if not suite.check(roomy.status == 0 and roomy.output == expected and found, f"{label}: the same bits with the library and room to spare", roomy.tail()):
-        return []
-    peak = float(found.group(1)) * 2**20
-
-    def at(share, **options):
-        memory = int(peak * share / 100)
-        done = train(network, mode, True, memory, **options)
-        return done, verdict(done, expected, memory)
-
-    lines = [f"{label}: {peak / 2**20:.1f} MiB live; {plain.seconds:.1f} s without the library, {roomy.seconds:.1f} s with it and room to spare"]
+    lines = [f"{case.label}: {case.peak / 2**20:.1f} MiB live; {case.plain.seconds:.1f} s without the library, {case.roomy.seconds:.1f} s with it and room to spare"]
     for share in [75, 50] if FULL else [50]:
-        done, wrong = at(share)
-        suite.check(not wrong, f"{label} in {share} %: the same bits within the memory, paged", f"    {wrong}\n" + done.tail())
+        done = case.expect(share)
         moved = SUMMARY.search(done.error)
-        lines.append(f"{label} in {share} %: {done.seconds:.1f} s" + (f", {moved.group(2)} MiB in, {moved.group(3)} MiB out" if moved else ""))
+        lines.append(f"{case.label} in {share} %: {done.seconds:.1f} s" + (f", {moved.group(2)} MiB in, {moved.group(3)} MiB out" if moved else ""))
     if FULL:
-        smallest, reason = 50, ""
-        for share in range(45, 0, -5):
-            done, reason = at(share)
-            if reason:
-                # Too little may end in out of memory, never in other bits.
-                suite.check("other bits" not in reason and "faults" not in reason, f"{label} in {share} %: an error, not other bits", f"    {reason}\n" + done.tail())
-                break
-            smallest = share
-        lines.append(f"{label}: smallest share {smallest} %" + (f"; {smallest - 5} %: {reason}" if reason else ""))
+        lines.append(case.table_row())
         for seed in range(2, 22):
-            done, wrong = at(50, SOFTGPU_SEED=seed)
-            suite.check(not wrong, f"{label} in 50 %, seed {seed}", f"    {wrong}\n" + done.tail())
+            case.expect(50, SOFTGPU_SEED=seed)
     return lines
 
 
@@ -129,11 +138,19 @@ def test_tiny(suite):
     return [f"test_tiny.py: {before[0]} passed, {before[1]} skipped; in {small}: {after}, {moved.group(4) if moved else '?'} verified moves, {plain.seconds:.1f} and {done.seconds:.1f} s"]
 
 
+def table(suite, network, mode):
+    case = Case(suite, network, mode)
+    return [case.table_row()] if case.peak else []
+
+
 def main():
     suite = Suite()
-    cases = [(n.stem, m) for n in sorted(NETWORKS.glob("*.py")) if n.stem != "training" for m in MODES] if FULL else SAMPLE
+    every = [(n.stem, m) for n in sorted(NETWORKS.glob("*.py")) if n.stem != "training" for m in MODES]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(train_case, suite, n, m) for n, m in cases] + [pool.submit(test_tiny, suite)]
+        if sys.argv[1:2] == ["--table"]:  # the table of README.md alone, of all networks or of those named
+            jobs = [pool.submit(table, suite, n, m) for n, m in every if n in sys.argv[2:] or not sys.argv[2:]]
+        else:
+            jobs = [pool.submit(train_case, suite, n, m) for n, m in (every if FULL else SAMPLE)] + [pool.submit(test_tiny, suite)]
         for job in jobs:
             print("\n".join(job.result()), flush=True)
     suite.finish()
