@@ -113,12 +113,9 @@ check: all browser $(TEST_NEEDS) $(CHECK_NEEDS) ## everything, at full length, a
 browser:
 	@scripts/setup.sh --browser
 
-# The unit tests of a sanitised build; under TSan random programs and traps with the library as well.
-SANITISED_NEEDS = $(filter $(B)/tests/unit-%,$(TEST_NEEDS)) \
-  $(if $(filter tsan,$(VARIANT)),$(B)/libudnnmem.so $(B)/softgpu/libcuda.so $(addprefix $(B)/workloads/,random traps))
-sanitised: $(SANITISED_NEEDS)
-	@$(PYTHON) tests/run.py --build $(B) $(filter $(B)/tests/unit-%,$(TEST_SUITES)) \
-	  $(if $(filter tsan,$(VARIANT)),tests/e2e/random_programs.py tests/e2e/traps/traps.py)
+# Of a sanitised build: the unit tests, and random programs and traps with the library.
+sanitised: $(filter $(B)/tests/unit-%,$(TEST_NEEDS)) $(B)/libudnnmem.so $(B)/softgpu/libcuda.so $(addprefix $(B)/workloads/,random traps)
+	@UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(PYTHON) tests/run.py --build $(B) $(filter $(B)/tests/unit-%,$(TEST_SUITES)) tests/e2e/random_programs.py tests/e2e/traps/traps.py
 
 test-real: all $(REAL_NEEDS) ## real frameworks under the library, at full length
 	@UDNNMEM_TEST_FULL=1 $(PYTHON) tests/run.py --limit 28800 --build $(B) $(REAL_SUITES)
