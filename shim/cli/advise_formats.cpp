@@ -57,7 +57,7 @@ std::string plot(const Advice& advice) {
             dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"><title>{} ({} of peak live): {} of ideal, {} an iteration, bound by {}</title></circle>\n", px, py, colour, human(p.memory), percent(p.share), percent(p.speed()), human(p.outcome.time), p.binds);
         }
         svg += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n{}", line, colour, dots);
-        svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"{}\" text-anchor=\"end\">{}</text>\n", width - right - 4, height - bottom - 10 - 18.0 * static_cast<double>(advice.links.size() - 1 - i), colour, link_name(advice.links[i].links));
+        svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" style=\"fill:{}\" text-anchor=\"end\">{}</text>\n", width - right - 4, height - bottom - 10 - 18.0 * static_cast<double>(advice.links.size() - 1 - i), colour, link_name(advice.links[i].links));
     }
     return svg + "</svg>\n";
 }

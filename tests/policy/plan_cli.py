@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`udnnmem plan` and `udnnmem advise` from outside: fields, files, the second simulator's word on what they
 say, and one line with exit code 2 for whatever is wrong."""
-import html.parser, json, os, pathlib, pty, re, shutil, subprocess, sys, tempfile
+import html.parser, json, os, pathlib, pty, re, shutil, subprocess, sys, tempfile, zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -17,6 +17,27 @@ POLICIES = "demand belady vdnn capuchin g10 delta chen checkpoint-n3 checkpoint-
 
 def run(*arguments):
     return subprocess.run([str(BUILD / "udnnmem"), *map(str, arguments)], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=500)
+
+
+def pixels(png):
+    """The rows of a screenshot (8 bits, no interlace), each a list of (red, green, blue)."""
+    data, at, width, channels, packed = png.read_bytes(), 8, 0, 0, b""
+    while at < len(data):
+        size, kind = int.from_bytes(data[at:at + 4], "big"), data[at + 4:at + 8]
+        if kind == b"IHDR":
+            width, channels = int.from_bytes(data[at + 8:at + 12], "big"), {2: 3, 6: 4}[data[at + 17]]
+        packed += data[at + 8:at + 8 + size] if kind == b"IDAT" else b""
+        at += size + 12
+    raw, line, before, rows = zlib.decompress(packed), width * channels + 1, bytes(width * channels), []
+    for start in range(0, len(raw), line):
+        how, row = raw[start], bytearray(raw[start + 1:start + line])
+        for i in range(len(row)):
+            a, b, c = row[i - channels] if i >= channels else 0, before[i], before[i - channels] if i >= channels else 0
+            nearest = min((a, b, c), key=lambda v: abs(a + b - c - v))  # the first of equals, as the format wants
+            row[i] = row[i] + (0, a, b, (a + b) // 2, nearest)[how] & 255
+        rows.append([tuple(row[i:i + 3]) for i in range(0, len(row), channels)])
+        before = row
+    return rows
 
 
 def chain(layers, batch):
@@ -247,6 +268,20 @@ class Tests:
         other.write_text(chain(16, 64))
         text = run("advise", self.trace, other, "--time", "0.01", "--link", "10").stdout
         assert text.count("smallest memory for 95 % speed") == 2 and "H100 80GB" in text, text
+
+    def test_advise_page_in_a_browser(self):
+        browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+        if not browser:
+            return print("advise's page in a browser: skipped, there is none (chromium)")
+        page, picture = self.folder / "drawn.html", self.folder / "drawn.png"
+        assert run("advise", self.trace, "--time", "0.01", "--link", "10", "--link", "40", "--format", "html", "-o", page).returncode == 0
+        subprocess.run([browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={self.folder}/profile", "--window-size=900,700", f"--screenshot={picture}", page.as_uri()],
+                       check=True, capture_output=True, timeout=120)
+        rows = pixels(picture)
+        # Both lines are there; below their right ends, where the speed is near its best, are their names in the same colours.
+        for colour in ((0x1f, 0x6f, 0xeb), (0xd1, 0x58, 0x0b)):
+            seen = [(x, y) for y, row in enumerate(rows) for x, pixel in enumerate(row) if pixel == colour]
+            assert len(seen) > 200 and any(x > 700 and y > 420 for x, y in seen), (colour, len(seen))
 
 
 def main():
