@@ -436,11 +436,12 @@ CUresult pool_trim(CUmemoryPool, std::size_t, Submit real) noexcept { return rea
 
 // ---- what cannot be followed -----------------------------------------------------------------------------------------
 
-CUresult escaping(CUdeviceptr at, Escape, const char*) noexcept {
+CUresult escaping(CUdeviceptr at, Escape kind, const char*) noexcept {
     Session* s = Session::get();
     if (!s || !s->pager().in_arena(at)) return CUDA_SUCCESS;
     pager::Buffer* b = s->pager().find(at);
-    if (!b) return CUDA_ERROR_INVALID_VALUE;
+    // To the program this is memory of cuMemAlloc, which has no handle; libraries (NCCL) tell by that how to share it.
+    if (!b || kind == Escape::allocation_handle) return CUDA_ERROR_INVALID_VALUE;
     return b->device->pin(b);
 }
 

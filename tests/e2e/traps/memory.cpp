@@ -302,6 +302,50 @@ void own_mappings(unsigned seed) {
   tell("x", read(x, kWords));
 }
 
+// Handles of memory: the program's own is exported, imported and mapped once more; of a buffer there is none, nor a dma-buf of it.
+void exported(unsigned seed) {
+  World w(seed);
+  const CUstream s = w.stream();
+  const CUdeviceptr x = w.stepped();
+  size_t granule = 0;
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CHECK(cuMemGetAllocationGranularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  CUmemGenericAllocationHandle handles[2];
+  CUdeviceptr at[2];
+  int file = -1;
+  CHECK(cuMemCreate(&handles[0], granule * 4, &prop, 0));
+  CHECK(cuMemExportToShareableHandle(&file, handles[0], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  CHECK(cuMemImportFromShareableHandle(&handles[1], reinterpret_cast<void*>(static_cast<std::intptr_t>(file)), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  close(file);
+  CUmemAccessDesc access{prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  for (int i = 0; i < 2; i++) {
+    CHECK(cuMemAddressReserve(&at[i], granule * 4, 0, 0, 0));
+    CHECK(cuMemMap(at[i], granule * 4, 0, handles[i], 0));
+    CHECK(cuMemSetAccess(at[i], granule * 4, &access, 1));
+    CHECK(cuMemRelease(handles[i]));
+  }
+  const unsigned words = static_cast<unsigned>(granule);
+  for (unsigned round = 0; round < 3; round++) {
+    launch_wide(s, w.fill, at[round % 2], seed + round, words);
+    launch_wide(s, w.add, at[1 - round % 2], x, x, std::min(words, kWords));
+    w.press(s);
+  }
+  tell("imported", read(at[1], words));
+  CUmemGenericAllocationHandle none = 0;
+  int descriptor = -1;
+  tell("handle of a buffer", cuMemRetainAllocationHandle(&none, reinterpret_cast<void*>(x)));
+  tell("dma-buf of a buffer", cuMemGetHandleForAddressRange(&descriptor, x, granule, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+  w.press(s);
+  tell("x", read(x, kWords));
+  for (CUdeviceptr a : at) {
+    CHECK(cuMemUnmap(a, granule * 4));
+    CHECK(cuMemAddressFree(a, granule * 4));
+  }
+}
+
 // Managed and registered memory beside ours.
 void managed_beside(unsigned seed) {
   World w(seed);
@@ -347,6 +391,7 @@ const std::vector<Trap> memory_traps = {
     {"stranded", Needs::moves, stranded},
     {"larger-than-device", Needs::nothing, larger_than_device},
     {"own-mappings", Needs::moves, own_mappings},
+    {"exported", Needs::moves, exported},
     {"managed-beside", Needs::moves, managed_beside},
 };
 
