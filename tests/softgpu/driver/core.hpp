@@ -25,6 +25,7 @@ CUresult cuLinkDestroy(CUlinkState);
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "tests/softgpu/softgpu.h"
@@ -51,7 +52,13 @@ struct Options {
     std::uint64_t fail_at = 0;
     CUresult fail_with = CUDA_ERROR_OUT_OF_MEMORY;
     int workers = 2;
-    bool modelled = false;  // SOFTGPU_TIME=model: virtual time (clock.hpp)
+    std::string timeline;   // SOFTGPU_TIMELINE: what each engine did when, on the virtual clock
+    bool modelled = false;  // SOFTGPU_TIME=model or table: virtual time (clock.hpp)
+    struct Lasts {
+        std::int64_t ns = 0;
+        int parameter = -1;  // not negative: the kernel's own 64-bit parameter says how many ns
+    };
+    std::unordered_map<std::string, Lasts> table;  // by kernel, what is not by the roofline
     double operations_per_second = 1e12, bytes_per_second = 1e11;  // the device's roofline then
 };
 const Options& options();

@@ -39,7 +39,10 @@ struct Scheduler {
     }
     std::mutex mutex;
     std::uint64_t sequence = 0;
-    Engine* engines[8][5] = {};
+    Engine* engines[8][6] = {};
+    std::mutex computing[8];                  // of modelled time: what a kernel did is counted alone
+    std::mutex urgent_mutex;                  // the two below; virtual ns: end of the last urgent kernel, sum of all
+    std::int64_t urgent_until[8] = {}, urgent_ns[8] = {};
     std::unordered_map<std::uint64_t, std::uint64_t> counts;  // ops seen of each identity, for the shuffle
 };
 Scheduler& scheduler() {
@@ -92,6 +95,7 @@ void run_engine(Engine& e);
 
 void make_ready_locked(const OpRef& op) {
     EngineKind kind = op->work->engine();
+    if (kind == EngineKind::compute && modelled() && op->priority < 0) kind = EngineKind::urgent;
     Engine*& e = scheduler().engines[op->work->device][static_cast<int>(kind) - 1];
     if (!e) e = new Engine{kind, op->work->device, {}, {}};
     if (!e->started) {
@@ -165,10 +169,43 @@ std::int64_t modelled_ns(const Work& work, EngineKind kind, const Done& before) 
     constexpr double kOp = 2e-6, kTransfer = 10e-6;  // seconds that any op, any transfer takes
     const Options& o = options();
     const double link = kind == EngineKind::to_device ? o.host_to_device : o.device_to_host;
+    if (const std::int64_t ns = work.table_ns(); ns >= 0) return ns;
     if (const std::uint64_t bytes = work.link_bytes()) return static_cast<std::int64_t>((kTransfer + (link > 0 ? static_cast<double>(bytes) / link : 0)) * 1e9);
     const Done now = Done::so_far();
     const double bytes = static_cast<double>(now.bytes - before.bytes + work.memory_bytes()), operations = static_cast<double>(now.operations - before.operations);
     return static_cast<std::int64_t>((kOp + std::max(bytes / o.bytes_per_second, operations / o.operations_per_second)) * 1e9);
+}
+
+// One line: begin and end in virtual ns, engine, stream, what.
+void note_time(std::int64_t begin, std::int64_t end, EngineKind kind, const Op& op) {
+    static FILE* const file = std::fopen(options().timeline.c_str(), "we");
+    static const char* const names[] = {"compute", "h2d", "d2h", "host", "poll", "urgent"};
+    if (file) std::fprintf(file, "%lld\t%lld\t%s\t%p\t%s\n", static_cast<long long>(begin), static_cast<long long>(end), names[static_cast<int>(kind) - 1],
+                           static_cast<void*>(op.stream), op.work->describe().c_str());
+}
+
+// Holds an op of `ns` that began at `begin`, and returns when it ended: what computes gives way to urgent kernels.
+std::int64_t hold(const Engine& e, std::int64_t begin, std::int64_t ns) {
+    Scheduler& s = scheduler();
+    std::int64_t &until = s.urgent_until[e.device], &sum = s.urgent_ns[e.device];
+    std::int64_t end = begin + ns, seen = 0;
+    {
+        std::lock_guard lock(s.urgent_mutex);
+        if (e.kind == EngineKind::urgent) {
+            until = end;
+            sum += ns;
+        } else if (e.kind == EngineKind::compute) {
+            end += std::max<std::int64_t>(0, until - begin);
+        }
+        seen = sum;
+    }
+    for (;;) {
+        hold_until(end);
+        if (e.kind != EngineKind::compute) return end;
+        std::lock_guard lock(s.urgent_mutex);
+        if (sum == seen) return end;
+        end += sum - std::exchange(seen, sum);
+    }
 }
 
 // Runs the work with the net under it. Trap: a fault jumps over the frames of run(), which must hold no lock then.
@@ -234,7 +271,7 @@ void run_poller(Engine& e) {
 
 void run_engine(Engine& e) {
     ::prctl(PR_SET_TIMERSLACK, 1);
-    static const char* const names[] = {"gpu-compute", "gpu-h2d", "gpu-d2h", "gpu-hostfn", "gpu-poll"};
+    static const char* const names[] = {"gpu-compute", "gpu-h2d", "gpu-d2h", "gpu-hostfn", "gpu-poll", "gpu-urgent"};
     ::pthread_setname_np(::pthread_self(), names[static_cast<int>(e.kind) - 1]);
     if (e.kind == EngineKind::poll) {
         if (modelled()) engine_thread();  // it naps, and wakes for what the program writes
@@ -272,6 +309,9 @@ void run_engine(Engine& e) {
             until_check = 64;
         }
         const std::int64_t begin = timed ? virtual_now() : now_ns();
+        const bool computes = e.kind == EngineKind::compute || e.kind == EngineKind::urgent;
+        std::unique_lock alone(s.computing[e.device], std::defer_lock);
+        if (timed && computes) alone.lock();
         const Done before = timed ? Done::so_far() : Done{};
         if (options().shuffle && !timed && (op->order & 7) == 7) sleep_until(begin + static_cast<std::int64_t>(op->order >> 8 & 0x1ffff));  // up to 131 us
         if (!op->context->sticky || op->work->always()) {
@@ -283,7 +323,12 @@ void run_engine(Engine& e) {
                 e.link_free = std::max(e.link_free, begin) + static_cast<std::int64_t>(static_cast<double>(bytes) / bandwidth * 1e9);
                 if (e.link_free > now_ns() + 20000) sleep_until(e.link_free);
             }
-            if (timed) hold_until(begin + modelled_ns(*op->work, e.kind, before));
+            if (timed) {
+                const std::int64_t ns = modelled_ns(*op->work, e.kind, before);
+                if (alone.owns_lock()) alone.unlock();
+                const std::int64_t end = hold(e, begin, ns);
+                if (!options().timeline.empty()) note_time(begin, end, e.kind, *op);
+            }
         }
         lock.lock();
         complete_locked(op);

@@ -1,7 +1,8 @@
 // Ops and the engines that run them. An op waits for other ops (the one before it in its stream, the
 // recorded op of an event, the legacy stream's rules, the nodes before it in a graph) and, when none is
 // left, goes to its engine: per device one for compute, one for each copy direction, one for host
-// functions, and one poller for waits on memory. Ops without work (joins, event records) end as soon as
+// functions, and one poller for waits on memory. On the virtual clock kernels of streams with a higher
+// priority have an engine of their own: they take their time out of what computes meanwhile. Ops without work (joins, event records) end as soon as
 // nothing holds them back. One mutex guards all of this; running an op holds no lock.
 //
 // A wrong access in an engine thread is caught (SIGSEGV), becomes the context's sticky error, and the
@@ -14,7 +15,7 @@
 
 namespace softgpu {
 
-enum class EngineKind { none, compute, to_device, to_host, host, poll };
+enum class EngineKind { none, compute, to_device, to_host, host, poll, urgent };
 
 // What an op does. Immutable once enqueued: graphs and launches share it.
 struct Work {
@@ -27,6 +28,7 @@ struct Work {
     virtual bool always() const { return false; }  // runs even after a sticky error
     virtual bool step() { return true; }       // poller only: true when done
     virtual std::uint64_t link_bytes() const { return 0; }  // paced by the bandwidth of a copy engine
+    virtual std::int64_t table_ns() const { return -1; }  // by the table of modelled time; -1: not in it
     virtual std::uint64_t memory_bytes() const { return 0; }  // read and written on the device, where no kernel counts them
 };
 

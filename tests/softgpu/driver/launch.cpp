@@ -32,6 +32,20 @@ CUresult KernelWork::run() {
     return CUDA_ERROR_LAUNCH_FAILED;
 }
 
+std::int64_t KernelWork::table_ns() const {
+    const auto& table = options().table;
+    if (table.empty()) return -1;
+    const auto& kernel = code->kernels()[function->index];
+    const auto found = table.find(kernel.name);
+    if (found == table.end()) return -1;
+    if (found->second.parameter < 0) return found->second.ns;
+    const auto at = static_cast<std::size_t>(found->second.parameter);
+    std::int64_t ns = 0;
+    if (at >= kernel.params.size() || kernel.params[at].offset + sizeof ns > param_bytes) return -1;
+    std::memcpy(&ns, (large ? large.get() : small) + kernel.params[at].offset, sizeof ns);
+    return ns;
+}
+
 std::string KernelWork::describe() const { return "kernel " + code->kernels()[function->index].name; }
 
 CUresult make_kernel(CUcontext c, const CUDA_KERNEL_NODE_PARAMS& p, bool cooperative, std::shared_ptr<KernelWork>* out) {

@@ -89,6 +89,7 @@ struct KernelWork final : Work {
     char* params() { return large ? large.get() : small; }
     EngineKind engine() const override { return EngineKind::compute; }
     CUresult run() override;
+    std::int64_t table_ns() const override;
     std::string describe() const override;
     std::uint64_t identity() const override { return function->name_hash; }
 };

@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <fstream>
+#include <sstream>
 
 #include "tests/softgpu/driver/clock.hpp"
 #include "tests/softgpu/driver/core.hpp"
@@ -75,6 +77,25 @@ std::string default_cache() {
     return "";
 }
 
+// Modelled time by kernel: lines `KERNEL NS`, or `KERNEL @K` for one whose parameter K (64 bits) says how many ns; what is
+// not there lasts by `roofline OPERATIONS BYTES`, per second.
+void read_table(const char* file, Options& o) {
+    std::ifstream in(file);
+    std::string text, name;
+    while (std::getline(in, text)) {
+        std::istringstream line(text);
+        Options::Lasts lasts;
+        if (!(line >> name) || name[0] == '#') continue;
+        char at = 0;
+        const bool right = name == "roofline"                          ? line >> o.operations_per_second >> o.bytes_per_second && o.operations_per_second > 0 && o.bytes_per_second > 0
+                           : (line >> std::ws, line.peek()) == '@' ? line >> at >> lasts.parameter && lasts.parameter >= 0
+                                                                       : line >> lasts.ns && lasts.ns >= 0;
+        if (!right) bad_option("SOFTGPU_TIME=table", text.c_str(), "KERNEL NS, KERNEL @PARAMETER, or roofline OPERATIONS BYTES");
+        if (name != "roofline") o.table[name] = lasts;
+    }
+    if (!in.eof()) bad_option("SOFTGPU_TIME=table", file, "a file that can be read");
+}
+
 Options* read_options() {
     auto* o = new Options;
     o->memory = env_bytes("SOFTGPU_MEMORY", o->memory);
@@ -93,13 +114,17 @@ Options* read_options() {
     o->count = env_number("SOFTGPU_COUNT", 0, 0, 1) != 0;
     o->assert_bytes = env_bytes("SOFTGPU_ASSERT_BYTES", 0);
     o->cache_folder = default_cache();
-    if (const char* text = std::getenv("SOFTGPU_TIME"); text && *text && std::strcmp(text, "wall")) {  // model[:OPERATIONS[:BYTES]], per second
+    if (const char* text = std::getenv("SOFTGPU_TIME"); text && !std::strncmp(text, "table:", 6)) {
+        read_table(text + 6, *o);
+        o->modelled = o->count = true;
+    } else if (text && *text && std::strcmp(text, "wall")) {  // model[:OPERATIONS[:BYTES]], per second
         const int n = std::sscanf(text, "model:%lf:%lf", &o->operations_per_second, &o->bytes_per_second);
         if (std::strncmp(text, "model", 5) || (text[5] && (text[5] != ':' || n < 1)) || !(o->operations_per_second > 0) || !(o->bytes_per_second > 0))
-            bad_option("SOFTGPU_TIME", text, "wall, or model:OPERATIONS:BYTES, both per second");
+            bad_option("SOFTGPU_TIME", text, "wall, model:OPERATIONS:BYTES, both per second, or table:FILE");
         o->modelled = o->count = true;  // the roofline is over what is counted
     }
     if (const char* text = std::getenv("SOFTGPU_REPORT")) o->report = text;
+    if (const char* text = std::getenv("SOFTGPU_TIMELINE")) o->timeline = text;
     o->workers = static_cast<int>(env_number("SOFTGPU_WORKERS", 2, 1, 64));
     if (const char* text = std::getenv("SOFTGPU_FAIL"); text && *text) {  // NAME:N[:ERROR]
         std::string all = text;
