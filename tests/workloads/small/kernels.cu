@@ -43,3 +43,28 @@ extern "C" __global__ void shift(Pair p) {
 }
 
 extern "C" __global__ void nothing(float*, float*, float*, float*, float*, float*, float*, float*) {}
+
+// One op of a played trace: every 64th word of what it writes becomes a function of its other words, of what it reads and
+// of `salt`. `ns` is for the table of modelled time.
+struct AccessSet {
+  unsigned reads, writes;                 // the reads come first; a buffer may be in both
+  unsigned* address[160];
+  unsigned words[160];
+};
+extern "C" __global__ void play(unsigned long long ns, unsigned salt, AccessSet set) {
+  const unsigned thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
+  for (unsigned w = set.reads; w < set.reads + set.writes; w++)
+    for (unsigned i = thread * 64; i < set.words[w]; i += threads * 64) {
+      unsigned v = salt * 2654435761u + i;
+      for (unsigned r = 0; r < set.reads; r++) {
+        // A buffer that is also written is read at its own place only: other threads write the others.
+        const bool own = set.address[r] == set.address[w];
+        bool written = false;
+        for (unsigned o = set.reads; o < set.reads + set.writes; o++) written |= set.address[o] == set.address[r];
+        if (written && !own) continue;
+        v = (v ^ set.address[r][own ? i : i % set.words[r] / 64 * 64]) * 2246822519u;
+        v ^= v >> 13;
+      }
+      set.address[w][i] = v;
+    }
+}

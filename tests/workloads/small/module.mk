@@ -1,4 +1,4 @@
-# Small programs: on the driver API (vadd, bigop), and a check of our own runtime (runtime_calls).
+# Small programs: on the driver API (vadd, bigop, random, player), and a check of our own runtime (runtime_calls).
 SMALL := tests/workloads/small
 SMALL_OBJ := $(B)/obj/$(SMALL)
 FLAGS_tests_workloads_small_ = -DSMALL_PTX='"$(SMALL_OBJ)/kernels.ptx"'
@@ -9,7 +9,9 @@ $(call program,workloads/bigop,$(SMALL)/bigop.cpp $(SMALL)/ptx.cpp,,-L$(B)/softg
 $(B)/workloads/vadd $(B)/workloads/bigop: | $(B)/softgpu/libcuda.so
 $(call program,workloads/random,$(SMALL)/random.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
 $(B)/workloads/random: | $(B)/softgpu/libcuda.so
-DEFAULT += $(addprefix $(B)/workloads/,vadd bigop random)
+$(call program,workloads/player,$(SMALL)/player.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
+$(B)/workloads/player: | $(B)/softgpu/libcuda.so
+DEFAULT += $(addprefix $(B)/workloads/,vadd bigop random player)
 
 # A neighbour: another preload that takes dlsym.
 $(B)/workloads/other_dlsym.so: $(SMALL)/other_dlsym.c
