@@ -6,13 +6,22 @@
 
 namespace udnnmem::policy {
 
-CompiledTrace::CompiledTrace(const profiler::Trace& trace)
+CompiledTrace::CompiledTrace(const profiler::Trace& trace, int ahead)
     : ops(static_cast<std::int32_t>(trace.ops.size())), buffers(static_cast<std::int32_t>(trace.buffers.size())) {
     first.assign(buffers, -1);
     last.assign(buffers, -1);
+    std::vector<std::int32_t> coming;
     for (const auto& op : trace.ops) {
         duration.push_back(op.duration.value);
         workspace.push_back(op.workspace.value);
+        coming.clear();
+        for (std::int32_t k = op.index.value + 1; k <= op.index.value + ahead && k < ops; ++k) {
+            const auto& later = trace.ops[static_cast<std::size_t>(k)];
+            workspace.back() += later.workspace.value;
+            for (const auto* names : {&later.reads, &later.writes})
+                for (const BufferId b : *names) coming.push_back(b.value);
+        }
+        const auto row = static_cast<std::ptrdiff_t>(access.data.size());
         replayable.push_back(op.replayable);
         ideal += op.duration.value;
         auto r = op.reads.begin();
@@ -24,9 +33,15 @@ CompiledTrace::CompiledTrace(const profiler::Trace& trace)
             access.push({buffer, static_cast<std::uint8_t>((take_read ? Access::read : 0) | (take_write ? Access::write : 0))});
             if (take_read) ++r;
             if (take_write) ++w;
-            if (first[buffer] < 0) first[buffer] = op.index.value;
+            if (first[buffer] < 0) first[buffer] = std::max(0, op.index.value - ahead);
             last[buffer] = op.index.value;
         }
+        const auto named = [](const Access& a, const Access& b) { return a.buffer < b.buffer; };
+        const auto own = static_cast<std::ptrdiff_t>(access.data.size());
+        for (const std::int32_t b : coming)
+            if (!std::binary_search(access.data.begin() + row, access.data.begin() + own, Access{b, 0}, named)) access.push({b, 0});
+        std::sort(access.data.begin() + row, access.data.end(), named);
+        access.data.erase(std::unique(access.data.begin() + row, access.data.end(), [](const Access& a, const Access& b) { return a.buffer == b.buffer; }), access.data.end());
         access.end_row();
     }
     std::vector<std::int32_t> count(buffers + 1, 0);
@@ -52,7 +67,7 @@ CompiledTrace::CompiledTrace(const profiler::Trace& trace)
             last[b] = ops - 1;
             continue;
         }
-        if (buffer.alloc_op.value >= 0) first[b] = buffer.alloc_op.value;
+        if (buffer.alloc_op.value >= 0) first[b] = std::max(0, buffer.alloc_op.value - ahead);
         if (buffer.free_op.value >= 0) last[b] = buffer.free_op.value;
         if (first[b] >= 0 && last[b] < 0) last[b] = ops - 1;
         if (last[b] >= 0 && first[b] < 0) first[b] = 0;
@@ -117,7 +132,8 @@ bool ReplayCompiler::add(CompiledPlan& plan, std::int32_t before_op, std::span<c
         const std::int32_t c = ops[s];
         if (c >= before_op) return fail("op " + std::to_string(c) + " has not run yet");
         if (!t.replayable[c]) return fail("op " + std::to_string(c) + " is not replayable");
-        for (const auto& a : t.access[c]) last_step_[a.buffer] = static_cast<std::int32_t>(s);
+        for (const auto& a : t.access[c])
+            if (a.flags) last_step_[a.buffer] = static_cast<std::int32_t>(s);
     }
     FlatChain chain{before_op, static_cast<std::int32_t>(plan.steps.size()), 0, static_cast<std::int32_t>(plan.made.size()), 0, 0};
     for (std::size_t s = 0; s < ops.size(); ++s) {
@@ -126,6 +142,7 @@ bool ReplayCompiler::add(CompiledPlan& plan, std::int32_t before_op, std::span<c
                         t.workspace[c], t.workspace[c]};
         for (const auto& a : t.access[c]) {
             const std::int32_t b = a.buffer;
+            if (!a.flags) continue;
             const bool produced = stamp_[b] == now_;
             const bool want = wanted_[b] == now_;
             if (a.reads() && produced && writer_[b] != t.writer_before(b, c))

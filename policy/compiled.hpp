@@ -30,7 +30,7 @@ struct Csr {
     std::size_t rows() const { return begin.size() - 1; }
 };
 
-// One op's use of one buffer.
+// One op's use of one buffer. Neither flag: it has to be there for an op that comes up (CompiledTrace, `ahead`).
 struct Access {
     static constexpr std::uint8_t read = 1, write = 2;
     std::int32_t buffer;
@@ -49,7 +49,9 @@ struct FlatUse {
 };
 
 struct CompiledTrace {
-    explicit CompiledTrace(const profiler::Trace& trace);
+    // `ahead`: as a machine with such a lookahead holds memory, written as a trace for one without: what an op names has to be
+    // there, and its transients and workspace are held, from the start of the op so many before it (none before the first).
+    explicit CompiledTrace(const profiler::Trace& trace, int ahead = 0);
 
     std::int32_t ops = 0, buffers = 0;
     std::vector<std::int64_t> duration, workspace;  // per op: ns, bytes

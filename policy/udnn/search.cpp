@@ -5,8 +5,8 @@
 
 namespace udnnmem::policy::udnn {
 
-Search::Search(const CompiledTrace& trace, const Machine& machine, bool recompute, std::int64_t negligible)
-    : trace_(trace), machine_(machine), recompute_(recompute), gaps_(trace, recompute, negligible), engine_(trace, machine),
+Search::Search(const CompiledTrace& trace, const CompiledTrace& real, const Machine& machine, bool recompute, std::int64_t negligible)
+    : trace_(trace), machine_(machine), recompute_(recompute), gaps_(trace, recompute, negligible), engine_(real, machine),
       drafter_(gaps_, machine), selector_(gaps_, machine, drafter_, 1) {}
 
 Draft Search::blank() const {

@@ -28,7 +28,8 @@ namespace {
 
 struct PlanArguments {
     std::string trace, memory, link, host, policy = "udnn", recompute = "auto", emit, check;
-    double seconds = 10;
+    double seconds = 10, turnaround_us = 0, hash_gbps = 0;
+    int lookahead = 0;
     bool json = false, force = false;
 };
 
@@ -150,6 +151,9 @@ void plan(const PlanArguments& arguments) {
         if (!host) fail(fmt::format("host {}", host.error().message));
         machine.host = *host;
     }
+    machine.lookahead = arguments.lookahead;
+    machine.turnaround = Nanoseconds(static_cast<std::int64_t>(arguments.turnaround_us * 1e3));
+    machine.hash_rate = arguments.hash_gbps * 1e9;
     policy::PlannerOptions options;
     options.recompute = arguments.recompute != "off";
     options.time_budget = Nanoseconds(static_cast<std::int64_t>(arguments.seconds * 1e9));
@@ -211,6 +215,9 @@ void add_plan_command(CLI::App& app) {
     command->add_option("--policy", arguments->policy, "planner, or all: " + policy_names())->type_name("NAME")->capture_default_str();
     command->add_option("--recompute", arguments->recompute, "may buffers be dropped and computed again")->check(CLI::IsMember({"auto", "off"}))->capture_default_str();
     command->add_option("--time", arguments->seconds, "time for planners that search")->type_name("SECONDS")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
+    command->add_option("--lookahead", arguments->lookahead, "ops ahead at which an op's memory is taken, as where the library maps it")->type_name("OPS")->check(CLI::Range(0, 16))->capture_default_str();
+    command->add_option("--turnaround", arguments->turnaround_us, "from an op's end until memory that it frees can serve another")->type_name("US")->check(CLI::Range(0.0, 1e9))->capture_default_str();
+    command->add_option("--hash", arguments->hash_gbps, "rate at which the device hashes what it moves (0: no cost)")->type_name("GBPS")->check(CLI::Range(0.0, 1e6))->capture_default_str();
     command->add_flag("--json", arguments->json, "one JSON object a line and policy");
     command->add_option("--emit", arguments->emit, "write the (fastest) plan to this file")->type_name("FILE");
     command->add_option("--check", arguments->check, "judge the plan of this file instead of making one")->type_name("PLAN");

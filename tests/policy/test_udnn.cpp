@@ -74,6 +74,20 @@ TEST_CASE("the first plan is there at once, and more time is never worse", "[udn
     }
 }
 
+TEST_CASE("memory taken ahead of need is planned around", "[udnn]") {
+    const auto& trace = network("bert-base-b256-modern");
+    auto m = card(CompiledTrace(trace).peak_live / 2, 55);
+    m.turnaround = Nanoseconds(100'000);
+    for (const bool recompute : {false, true})
+        for (const int ops : {1, 2}) {
+            m.lookahead = ops;
+            const auto out = planned(trace, m, recompute, 1.5);
+            INFO("lookahead " << ops << ", recompute " << recompute << ": " << out.time.value << " ns, ideal " << out.ideal.value << " " << out.error);
+            REQUIRE(out.valid);
+            CHECK(static_cast<double>(out.time.value) < 1.06 * static_cast<double>(out.ideal.value));
+        }
+}
+
 TEST_CASE("a host budget is kept: what finds no room there is replayed", "[udnn]") {
     const auto& trace = network("resnet50-b768-roofline");
     auto m = card(CompiledTrace(trace).peak_live / 2, 55);
