@@ -77,6 +77,11 @@ CUresult DevicePager::start_context(Lock&) {
     return CUDA_SUCCESS;
 }
 
+CUfunction DevicePager::hash_kernel(CUcontext context) {
+    Lock lock(mutex_);
+    return context && context == context_ ? hasher_.kernel() : nullptr;
+}
+
 CUresult DevicePager::start() {
     Lock lock(mutex_);
     return start_context(lock);

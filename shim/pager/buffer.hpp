@@ -55,6 +55,7 @@ struct Buffer {
     std::vector<Frame*> device_frames, host_frames;  // in address order; empty: none
     bool host_valid = false;     // host frames hold what the device frames held when `host_hash` was taken
     bool hash_known = false;
+    std::uint64_t host_as_of = 0;   // and had been used up to this op when they were seen to be equal
     Hash host_hash;
     std::uint32_t holds = 0;     // requests that count on it staying where it is ...
     std::uint32_t granted = 0;   // ... and of those, granted ones whose op may be on its way to the driver

@@ -47,6 +47,8 @@ struct Request {
     std::vector<Buffer*> overwrites;  // subset of need whose contents are not wanted
     std::vector<Buffer*> uncopied;    // of those: brought in without their contents, which the host frames still have
     bool everything = false;          // an op whose access set is not known
+    StreamSlot* paced_by = nullptr;   // Op's
+    std::uint64_t paced_number = 0;
     bool host_allowed = false;        // granted from host frames where device frames cannot be had
     bool moved = false;               // had to wait for more than a first touch
     bool holding = false, done = false;
@@ -114,6 +116,8 @@ class DevicePager {
         double in, out;
     };
     Room room();
+    // The kernel of hash.cu in that context; null: it is not the pager's, or no more.
+    CUfunction hash_kernel(CUcontext context);
     // Whether buffers of so many bytes can be on the device at once, beside what never leaves it.
     bool fits_on_device(std::size_t bytes);
     void pool_usage(CUmemoryPool pool, std::size_t& current, std::size_t& high, bool reset_high);
@@ -195,11 +199,12 @@ class DevicePager {
     bool land_on_host(Buffer*);
     Buffer* choose_victim(bool idle_only);
     void start_evict(Buffer*);
-    void start_clean(Buffer*);
+    void start_clean(Buffer*, bool still);
     void start_fetch(Buffer*, std::vector<Frame*> frames, bool copy);
     void grant(Request&, CUresult);
     void hold(Request&);
     bool past_deadline(const Request&) const;
+    bool paced(const Request&);
     CUresult map_now(Buffer*, std::vector<Frame*> frames);
     void revert_to_host(Buffer*);
 

@@ -34,6 +34,7 @@ void Hasher::stop() {
     if (module_) insist([&] { return driver_.cuModuleUnload(module_); });
     if (pinned_) insist([&] { return driver_.cuMemFreeHost(pinned_); });
     module_ = nullptr;
+    hash_ = find_ = nullptr;
     pinned_ = nullptr;
 }
 

@@ -31,6 +31,7 @@ class Hasher {
 
     // A ticket for the hash of `frames` (through their aliases); -1: none free or a driver error, part of it may be queued.
     int queue(const std::vector<Frame*>& frames, CUstream);
+    CUfunction kernel() const { return hash_; }
     // After the stream has passed: the hash and the number of words that look like arena addresses; frees the ticket.
     Hash read(int ticket, std::uint64_t* addresses);
 

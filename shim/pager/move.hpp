@@ -15,7 +15,7 @@ struct Move {
     enum class Kind : std::uint8_t { evict, fetch, clean };  // clean: copied out, stays where it is
     enum class Stage : std::uint8_t {
         quiesce,   // leases that name the buffer are waited out, then the ops submitted before
-        compare,   // evict: hashing, to see whether the host copy still holds
+        compare,   // evict, clean: hashing, to see whether the host copy still holds
         copy,      // hash and copy out, or copy in
         check,     // remapped; the frames left behind are hashed once more (clean: the host copy is)
         recheck,   // evict: they had changed: is the host copy what was copied?
@@ -29,6 +29,7 @@ struct Move {
     bool copy = true;             // fetch: contents are wanted
     bool clean = false;           // evict: nothing had to be copied
     std::uint64_t used = 0;       // clean: the buffer's last use when it began
+    bool still = false;           // clean: no op was at work on the buffer then
     bool cancelled = false;
     CUevent event = nullptr;      // of the stage in progress
     bool recorded = false;

@@ -71,12 +71,13 @@ void DevicePager::start_evict(Buffer* b) {
     last_progress_ns_ = m.start_ns;
 }
 
-// The buffer stays where it is and open to launches.
-void DevicePager::start_clean(Buffer* b) {
+// The buffer stays where it is and open to launches. `still`: no op is at work on it now.
+void DevicePager::start_clean(Buffer* b, bool still) {
     Move m;
     m.kind = Move::Kind::clean;
     m.buffer = b;
     m.used = b->last_use.load();
+    m.still = still;
     m.start_ns = now_ns();
     b->moving = true;
     moves_.push_back(std::move(m));
@@ -462,10 +463,27 @@ bool DevicePager::step_clean(Move& m) {
     };
     switch (m.stage) {
         case Move::Stage::quiesce: {
+            if (b->host_valid && b->hash_known) {
+                if (!hash(m, b->device_frames, out_stream_) || !record(m, out_stream_)) return give_up();
+                m.stage = Move::Stage::compare;
+                return true;
+            }
             if (b->host_frames.empty() && !host_frames_for(b, b->host_frames)) return give_up();
             b->host_valid = b->hash_known = false;
             if (!hash(m, b->device_frames, out_stream_) || !copy_out(b) || !record(m, out_stream_)) return give_up();
             m.stage = Move::Stage::copy;
+            return true;
+        }
+        case Move::Stage::compare: {
+            if (!passed(m)) return false;
+            const bool kept = hasher_.read(m.ticket, nullptr) == b->host_hash;
+            m.ticket = -1;
+            if (kept) {
+                b->host_as_of = m.used;
+                return finish(m, Residency::device), true;
+            }
+            b->hash_known = false;
+            m.stage = Move::Stage::quiesce;
             return true;
         }
         case Move::Stage::copy: {
@@ -474,8 +492,9 @@ bool DevicePager::step_clean(Move& m) {
             b->host_hash = hasher_.read(m.ticket, &addresses);
             m.ticket = -1;
             if (addresses) return finish(m, Residency::device), true;  // tables are learned when they go
-            if (!leased(b) && b->last_use.load() == m.used) {
+            if (m.still && !leased(b) && b->last_use.load() == m.used) {
                 b->host_valid = b->hash_known = true;
+                b->host_as_of = m.used;
                 return finish(m, Residency::device), true;
             }
             if (!backing_->host_frames_can_be_mapped()) return finish(m, Residency::device), true;
@@ -486,6 +505,7 @@ bool DevicePager::step_clean(Move& m) {
         default: {
             if (!passed(m)) return false;
             b->host_valid = b->hash_known = hasher_.read(m.ticket, nullptr) == b->host_hash;
+            b->host_as_of = m.used;
             m.ticket = -1;
             finish(m, Residency::device);
             return true;
@@ -531,6 +551,7 @@ bool DevicePager::step_fetch(Move& m) {
             }
             b->device_frames = std::move(m.frames);
             m.frames.clear();
+            b->host_as_of = b->last_use.load();
             ++stats_.fetches;
             tell(profiler::EventKind::fetch, b, m.copy ? b->capacity : 0, m.start_ns);
             last_progress_ns_ = now_ns();

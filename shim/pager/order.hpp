@@ -9,17 +9,19 @@
 namespace udnnmem::pager {
 
 struct Buffer;
+struct StreamSlot;
 
 struct Order {
     enum class Kind : std::uint8_t {
         evict,  // once the ops up to `after` have completed, if none that came later uses the buffer
         clean,  // likewise copied out while it stays, so that a later eviction has nothing to copy
-        fetch,  // as soon as there is room
+        fetch,  // once the op `after` of `stream` has completed, as soon as there is room
     };
     Kind kind = Kind::evict;
     Buffer* buffer = nullptr;
     std::uint32_t id = 0;      // of the allocation that is meant (Buffer::id)
-    std::uint64_t after = 0;   // number of the op that is the buffer's last use before an evict or clean
+    std::uint64_t after = 0;   // evict, clean: number of the op that is the buffer's last use before it
+    StreamSlot* stream = nullptr;
 };
 
 }  // namespace udnnmem::pager

@@ -42,10 +42,11 @@ bool DevicePager::take_orders() {
 
 bool DevicePager::meant(const Order& o) const { return o.buffer->live && o.buffer->id == o.id; }
 
-// Whether carrying it out is still to be expected.
+// Whether carrying it out is still to be expected. A buffer may be read while it is copied: the hash says of what moment the copy is.
 bool DevicePager::will_go_out(const Order& o) const {
     const Buffer* b = o.buffer;
-    return meant(o) && !b->pinned && !b->slab && b->last_use.load() <= o.after &&
+    const bool last = b->last_use.load() <= o.after || (o.kind == Order::Kind::clean && backing_->host_frames_can_be_mapped());
+    return meant(o) && !b->pinned && !b->slab && last &&
            (b->residency == Residency::device || b->residency == Residency::fetching);
 }
 
@@ -74,18 +75,20 @@ bool DevicePager::serve_orders_out() {
     std::size_t looked = 0;
     for (auto it = orders_out_.begin(); it != orders_out_.end() && looked < kLookedAt && under_way < kMostAtOnce;) {
         Buffer* b = it->buffer;
-        const bool keeps = it->kind == Order::Kind::clean && b->host_valid && b->hash_known;
+        const bool keeps = it->kind == Order::Kind::clean && b->host_valid && b->hash_known && it->after <= b->host_as_of;
         if (!will_go_out(*it) || keeps) {
             it = orders_out_.erase(it);
             progress = true;
             continue;
         }
-        if (b->moving || b->holds || !quiet(b)) {
+        const bool still = !b->moving && !b->holds && quiet(b);
+        const bool copies = it->kind == Order::Kind::clean && !b->moving && (still || pager_.streams().complete(b->streams.load(), it->after));
+        if (!still && !copies) {
             ++it, ++looked;
             continue;
         }
-        if (it->kind == Order::Kind::evict) start_evict(b);
-        else start_clean(b);
+        if (copies) start_clean(b, still);
+        else start_evict(b);
         it = orders_out_.erase(it);
         ++under_way;
         progress = true;
@@ -120,6 +123,7 @@ bool DevicePager::serve_orders_in() {
             continue;
         }
         if (b->moving || b->granted) return progress;
+        if (o.stream && !pager_.streams().complete(o.stream->bit(), o.after)) return progress;
         const std::size_t wanted = b->capacity + bytes_requested();
         if (device_pool_->available() < wanted) {
             if (release_parked(wanted - device_pool_->available())) {

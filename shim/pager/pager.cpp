@@ -167,6 +167,8 @@ CUresult Pager::enter_slow(Op& op) {
         Request request;
         request.everything = op.everything;
         request.host_allowed = op.captured;
+        request.paced_by = op.paced_by;
+        request.paced_number = op.paced_number;
         for (Buffer* b : all)
             if (b->device == d) request.need.push_back(b);
         for (Buffer* b : op.overwrites)

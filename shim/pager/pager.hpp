@@ -36,6 +36,10 @@ struct Op {
     std::uint32_t small_count = 0;         // addresses named in slabs; more than kFewSmall: not all are listed
     CUdeviceptr small[kFewSmall];
 
+    // By a plan: memory is taken for it once the op `paced_number` of this stream has completed (a wish). Null: at once.
+    StreamSlot* paced_by = nullptr;
+    std::uint64_t paced_number = 0;
+
     // enter's
     StreamSlot* slot = nullptr;
     bool captured = false;

@@ -9,6 +9,7 @@
 namespace udnnmem::pager {
 namespace {
 constexpr std::chrono::milliseconds kMarkAgain(2);
+constexpr std::int64_t kPaceOfDeadline = 8;   // a launch is held back for its plan's sake for so much of the deadline at most
 }
 
 CUresult DevicePager::acquire(Request& r) {
@@ -102,6 +103,12 @@ bool DevicePager::past_deadline(const Request& r) const {
     return holds("deadline") && now_ns() - std::max(r.since_ns, last_progress_ns_) > pager_.settings().deadline_ns;
 }
 
+// Whether the plan wants its memory left alone for now: the launching thread is further ahead of the device than it reckons with.
+bool DevicePager::paced(const Request& r) {
+    return r.paced_by && follows_plan() && now_ns() - r.since_ns < pager_.settings().deadline_ns / kPaceOfDeadline &&
+           !pager_.streams().complete(r.paced_by->bit(), r.paced_number);
+}
+
 // Serves requests in order; true if something changed.
 bool DevicePager::serve_requests() {
     bool progress = false, oldest = true;
@@ -125,7 +132,7 @@ bool DevicePager::serve(Request& r, bool oldest) {
         return res == Residency::device || (res == Residency::host && (r.host_allowed || b->pinned) && backing_->host_frames_can_be_mapped() &&
                                             !b->moving);
     };
-    if (!oldest && !std::all_of(r.need.begin(), r.need.end(), ready)) return false;
+    if ((!oldest || paced(r)) && !std::all_of(r.need.begin(), r.need.end(), ready)) return false;
     const bool first_look = !r.holding;
     hold(r);
     if (first_look && pager_.settings().force_host && backing_->host_frames_can_be_mapped()) r.host_allowed = true;
