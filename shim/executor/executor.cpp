@@ -7,6 +7,7 @@
 
 #include "policy/compiled.hpp"
 #include "policy/simulator.hpp"
+#include "policy/plan_io.hpp"
 #include "shim/host/quiet_thread.hpp"
 
 namespace udnnmem::executor {
@@ -17,9 +18,10 @@ constexpr std::chrono::milliseconds kPatience(100);  // with a planner, when the
 constexpr std::size_t kKept = 64;         // iterations whose times are kept
 constexpr double kWorse = 1.02;           // a way that takes so much longer than the one before is given up
 constexpr double kFasterByPlan = 0.98;    // a second plan is worth trying if it promises so much
-// Costs of this executor on a card: frames are taken when an op is launched, one op ahead of the device where memory is
-// tight, and a move is noticed by a mover that looks every now and then.
-constexpr int kLookahead = 1;
+// Costs of this executor on a card: frames are taken when an op is launched, some ops ahead of the device (so many that it
+// has work meanwhile), and a move is noticed by a mover that looks every now and then.
+constexpr int kLeastAhead = 2, kMostAhead = 8;
+constexpr Nanoseconds kWorkAhead{400'000};
 constexpr Nanoseconds kTurnaround{100'000}, kLatency{50'000};
 constexpr double kAssumedLink = 12e9;     // bytes per second, until the first moves were timed
 constexpr double kSpare = 0.01;           // of the memory, for frames that are stranded in a size class
@@ -79,6 +81,7 @@ Rows distorted(const Rows& rows, std::size_t buffers, std::uint64_t seed) {
         }
     Rows out;
     out.promised = rows.promised;
+    out.lookahead = rows.lookahead;
     for (const auto& row : by_step) {
         out.begin.push_back(static_cast<std::uint32_t>(out.entries.size()));
         out.entries.insert(out.entries.end(), row.begin(), row.end());
@@ -123,7 +126,7 @@ void Executor::learned(const profiler::Iteration& iteration) noexcept try {
 } catch (...) {  // no memory, no thread: the run stays on demand
 }
 
-policy::Machine Executor::machine(pager::DevicePager& device) {
+policy::Machine Executor::machine(pager::DevicePager& device, const profiler::Trace& trace) {
     const auto room = device.room();
     policy::Machine m;
     m.memory = Bytes(static_cast<std::int64_t>(static_cast<double>(room.movable) * (1 - kSpare)));
@@ -131,13 +134,14 @@ policy::Machine Executor::machine(pager::DevicePager& device) {
     m.link_in = room.in > 0 ? room.in : room.out > 0 ? room.out : kAssumedLink;
     m.link_out = room.out > 0 ? room.out : m.link_in;
     m.link_latency = kLatency;
-    m.lookahead = kLookahead;
+    const std::int64_t typical = trace.header.ideal.value / static_cast<std::int64_t>(std::max<std::size_t>(1, trace.ops.size()));
+    m.lookahead = static_cast<int>(std::clamp<std::int64_t>(kWorkAhead.value / std::max<std::int64_t>(1, typical), kLeastAhead, kMostAhead));
     m.turnaround = kTurnaround;
     return m;
 }
 
 // Null: there is none that can be carried out.
-std::shared_ptr<const Rows> Executor::plan(const Sequence& sequence, const policy::Machine& machine, Nanoseconds look) {
+std::shared_ptr<const Rows> Executor::plan(const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look) {
     policy::PlannerOptions options;
     options.recompute = false;
     options.time_budget = look;
@@ -145,22 +149,44 @@ std::shared_ptr<const Rows> Executor::plan(const Sequence& sequence, const polic
         if (stopping_.load(std::memory_order_relaxed)) throw Stopped();
     };
     policy::Machine at_work = machine;
-    policy::Plan made = settings_.planner->make_plan(sequence.plan_trace, at_work, options);
-    policy::Outcome outcome = policy::simulate(sequence.plan_trace, at_work, made);
-    if (!outcome.valid && at_work.lookahead > 0) {  // memory is too tight to have an op ready while another one runs
-        at_work.lookahead = 0;
-        made = settings_.planner->make_plan(sequence.plan_trace, at_work, options);
-        outcome = policy::simulate(sequence.plan_trace, at_work, made);
+    policy::Plan made = settings_.planner->make_plan(trace, at_work, options);
+    policy::Outcome outcome = policy::simulate(trace, at_work, made);
+    while (!outcome.valid && at_work.lookahead > 0) {  // memory is too tight to have so many ops ready
+        at_work.lookahead /= 2;
+        made = settings_.planner->make_plan(trace, at_work, options);
+        outcome = policy::simulate(trace, at_work, made);
     }
     if (!outcome.valid) {
-        settings_.say("no plan for an iteration of " + std::to_string(sequence.steps.size()) + " ops: " + outcome.error);
+        settings_.say("no plan for an iteration of " + std::to_string(trace.ops.size()) + " ops: " + outcome.error);
         return nullptr;
     }
-    auto rows = std::make_shared<Rows>(make_rows(made, sequence.steps.size()));
+    if (const char* dump = std::getenv("DUMP")) {  // DEBUG
+        static int n = 0;
+        const std::string base = dump + std::to_string(n++);
+        if (FILE* f = std::fopen((base + ".trace.jsonl").c_str(), "w")) {
+            std::fprintf(f, "{\"kind\":\"header\",\"schema\":1,\"name\":\"dump\"}\n");
+            for (auto& b : trace.buffers) {
+                std::fprintf(f, "{\"kind\":\"buffer\",\"id\":%d,\"bytes\":%ld,\"persistent\":%s", b.id.value, (long)b.bytes.value, b.persistent ? "true" : "false");
+                if (!b.persistent) std::fprintf(f, ",\"alloc_op\":%d,\"free_op\":%d", b.alloc_op.value, b.free_op.value);
+                std::fprintf(f, "}\n");
+            }
+            for (auto& o : trace.ops) {
+                std::fprintf(f, "{\"kind\":\"op\",\"index\":%d,\"name\":\"%s\",\"duration_ns\":%ld,\"reads\":[", o.index.value, o.name.c_str(), (long)o.duration.value);
+                for (size_t i = 0; i < o.reads.size(); ++i) std::fprintf(f, "%s%d", i ? "," : "", o.reads[i].value);
+                std::fprintf(f, "],\"writes\":[");
+                for (size_t i = 0; i < o.writes.size(); ++i) std::fprintf(f, "%s%d", i ? "," : "", o.writes[i].value);
+                std::fprintf(f, "]}\n");
+            }
+            std::fclose(f);
+        }
+        (void)policy::write_plan(base + ".plan.jsonl", {made, "dump", at_work.memory, at_work.link_in, at_work.link_out, outcome.time});
+    }
+    auto rows = std::make_shared<Rows>(make_rows(made, trace.ops.size()));
     rows->promised = outcome.time;
-    if (settings_.lie) *rows = distorted(*rows, sequence.persistent.size(), *settings_.lie);
+    rows->lookahead = at_work.lookahead;
+    if (settings_.lie) *rows = distorted(*rows, trace.buffers.size(), *settings_.lie);
     auto ms = [](Nanoseconds t) { return std::to_string(t.value / 1000) + " us"; };
-    settings_.say("plan by " + std::string(settings_.planner->name) + " for an iteration of " + std::to_string(sequence.steps.size()) +
+    settings_.say("plan by " + std::string(settings_.planner->name) + " for an iteration of " + std::to_string(trace.ops.size()) +
                   " ops: " + ms(outcome.time) + " promised, " + ms(outcome.ideal) + " with all memory; " + std::to_string(rows->entries.size()) +
                   " orders, links " + std::to_string(static_cast<long>(machine.link_in / 1e6)) + " MB/s in, " +
                   std::to_string(static_cast<long>(machine.link_out / 1e6)) + " MB/s out");
@@ -194,28 +220,34 @@ void Executor::work() {
             auto sequence = std::make_unique<Sequence>(
                 make_sequence(*job, device.small_below(), device.granule(), [this](std::uint64_t at) { return pager_.find(at); }));
             job.reset();
-            const policy::Machine m = machine(device);
+            const policy::Machine m = machine(device, sequence->plan_trace);
             if (sequence->steps.empty() || policy::CompiledTrace(sequence->plan_trace).peak_live <= m.memory.value) continue;  // nothing to plan
             const Sequence& known = *sequence;
             {
                 // Followed from now on, so that demand paging is measured too.
                 std::lock_guard lock(mutex_);
                 follower_.reset();
+                watch_.reset();
                 sequence_ = std::move(sequence);
                 follower_ = std::make_unique<Follower>(*sequence_);
+                watch_ = std::make_unique<WriteWatch>(pager_.driver(), *sequence_);
+                watching_.store(true);
                 device_ = &device;
                 ways_.assign(1, Way{++last_tag_, nullptr, {}});
                 next_.reset();
+                watched_ = 0;
                 whole_ = false;
                 on_.store(true);
             }
-            const auto first = plan(known, m, settings_.first_look);
+            const auto first = plan(known.plan_trace, m, settings_.first_look);
             if (first) {
                 std::lock_guard lock(mutex_);
                 next_ = first;
             }
             if (!first || settings_.second_look.value <= 0 || first->promised <= known.plan_trace.header.ideal) continue;
-            const auto second = plan(known, m, settings_.second_look);
+            profiler::Trace seen = known.plan_trace;
+            await_watch(seen);
+            const auto second = plan(seen, m, settings_.second_look);
             if (second && static_cast<double>(second->promised.value) < kFasterByPlan * static_cast<double>(first->promised.value)) {
                 std::lock_guard lock(mutex_);
                 next_ = second;
@@ -225,6 +257,25 @@ void Executor::work() {
         } catch (const std::exception& e) {
             settings_.say(std::string("planning failed: ") + e.what());
         }
+    }
+}
+
+// Takes what the watch saw, once it has seen all of it.
+void Executor::await_watch(profiler::Trace& trace) {
+    for (auto pause = std::chrono::milliseconds(2);; pause = std::min(2 * pause, std::chrono::milliseconds(50))) {
+        {
+            std::lock_guard lock(mutex_);
+            const bool over = !watch_ || watch_->gave_up(), seen = !over && watch_->queued() && watched_ && pager_.streams().complete(pager_.streams().all_streams(), watched_);
+            if (seen) watch_->apply(trace);
+            if (seen || over) {
+                watching_.store(false);
+                return;
+            }
+        }
+        std::unique_lock lock(job_mutex_);
+        job_ready_.wait_for(lock, pause, [&] { return job_ || stopping_.load(); });
+        if (stopping_.load()) throw Stopped();
+        if (job_) return;   // the program does something else by now
     }
 }
 
@@ -262,9 +313,10 @@ void Executor::judge() {
 void Executor::lose() {
     device_->forget_orders();
     whole_ = false;
+    if (watch_) watch_->lost();
 }
 
-std::int32_t Executor::before(const char* name, std::uint64_t shape, const pager::Op& op) noexcept try {
+std::int32_t Executor::before(const char* name, std::uint64_t shape, pager::Op& op) noexcept try {
     std::lock_guard lock(mutex_);
     if (!follower_) return Follower::nowhere;
     named_.clear();
@@ -296,34 +348,58 @@ std::int32_t Executor::before(const char* name, std::uint64_t shape, const pager
         named_[i]->next_use.store(again ? clock_ + again : 0, std::memory_order_relaxed);
     }
     device_->plan_step(clock_);
+    const std::uint64_t behind = clock_ - static_cast<std::uint64_t>(rows->lookahead) - 1;
+    if (const Passed& passed = recent_[behind % kRecent]; passed.clock == behind) {
+        op.paced_by = passed.slot;
+        op.paced_number = passed.number;
+    }
     return step;
 } catch (...) {
     return Follower::nowhere;
+}
+
+void Executor::submitted(std::int32_t step, const pager::Op& op) noexcept try {
+    if (step == Follower::nowhere || !watching_.load(std::memory_order_relaxed)) return;
+    std::lock_guard lock(mutex_);
+    if (watch_ && follower_ && !op.captured) watch_->submitted(step, op, *follower_, *device_);
+} catch (...) {
+}
+
+void Executor::context_destroying(CUcontext context) noexcept {
+    std::lock_guard lock(mutex_);
+    if (watch_) watch_->context_destroying(context);
 }
 
 void Executor::after(std::int32_t step, const pager::Op& op) noexcept try {
     if (step == Follower::nowhere) return;
     std::lock_guard lock(mutex_);
     if (!follower_ || !on()) return;
+    if (watch_ && watch_->queued() && !watched_) {
+        watched_ = pager_.streams().now();
+        pager_.streams().mark(*op.slot);
+    }
+    if (watch_ && watch_->at_work()) whole_ = false;   // hashing takes its time
     if (step == 0) {
         timer_.begin(op.stream, ways_.back().tag, whole_);
         whole_ = true;
     }
     const Rows* rows = ways_.back().rows.get();
     if (!rows || static_cast<std::size_t>(step) + 1 >= rows->begin.size()) return;
+    const std::uint64_t number = op.slot->last_op.load(std::memory_order_acquire);
+    recent_[clock_ % kRecent] = {clock_, number, op.slot};
+    if (op.slot->unmarked.load(std::memory_order_relaxed) > static_cast<std::uint32_t>(rows->lookahead) / 2) pager_.streams().mark(*op.slot);
     const std::uint32_t from = rows->begin[static_cast<std::size_t>(step)], to = rows->begin[static_cast<std::size_t>(step) + 1];
     if (from == to) return;
     orders_.clear();
-    bool out = false;
     for (std::uint32_t i = from; i < to; ++i) {
         const Rows::Entry& entry = rows->entries[i];
         pager::Buffer* b = follower_->bound(entry.buffer);
         if (!b || b->device != device_) continue;
-        orders_.push_back({entry.kind, b, b->id, b->last_use.load(std::memory_order_acquire)});
-        out |= entry.kind != pager::Order::Kind::fetch;
+        if (entry.kind == pager::Order::Kind::fetch) orders_.push_back({entry.kind, b, b->id, number, op.slot});
+        else orders_.push_back({entry.kind, b, b->id, b->last_use.load(std::memory_order_acquire)});
     }
     if (orders_.empty()) return;
-    if (out) pager_.streams().mark(*op.slot);
+    pager_.streams().mark(*op.slot);
     device_->order(orders_.data(), orders_.size());
 } catch (...) {
 }

@@ -26,6 +26,7 @@
 #include "shim/executor/follower.hpp"
 #include "shim/executor/iteration_timer.hpp"
 #include "shim/executor/sequence.hpp"
+#include "shim/executor/write_watch.hpp"
 #include "shim/pager/pager.hpp"
 
 namespace udnnmem::executor {
@@ -39,6 +40,7 @@ struct Rows {
     std::vector<Entry> entries;
     std::vector<std::uint32_t> begin;    // of each step's entries; one more than there are steps
     Nanoseconds promised{0};             // the simulator's time of an iteration
+    int lookahead = 0;                   // ops ahead of the device at which it takes memory
 };
 Rows make_rows(const policy::Plan& plan, std::size_t steps);
 // The same with a third of its orders made wrong: another buffer, another kind, another step, twice, not at all.
@@ -62,9 +64,13 @@ class Executor {
     // Whether ops have to be told. One load.
     bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
     // An op that is about to be submitted: its step, or Follower::nowhere.
-    std::int32_t before(const char* name, std::uint64_t shape, const pager::Op& op) noexcept;
+    std::int32_t before(const char* name, std::uint64_t shape, pager::Op& op) noexcept;
+    // It was handed to the driver, and the pager does not know it yet.
+    void submitted(std::int32_t step, const pager::Op& op) noexcept;
     // It was submitted.
     void after(std::int32_t step, const pager::Op& op) noexcept;
+
+    void context_destroying(CUcontext context) noexcept;
 
     // Orders are given no more, and the planning thread ends. One that is deep in a plan is not waited for: the executor has
     // to outlive it then, for it still looks at it.
@@ -88,8 +94,9 @@ class Executor {
     void end(bool patiently) noexcept;
     void run();
     void work();
-    std::shared_ptr<const Rows> plan(const Sequence& sequence, const policy::Machine& machine, Nanoseconds look);
-    policy::Machine machine(pager::DevicePager& device);
+    std::shared_ptr<const Rows> plan(const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look);
+    policy::Machine machine(pager::DevicePager& device, const profiler::Trace& trace);
+    void await_watch(profiler::Trace& trace);
     void begin_iteration();
     void measured(std::uint64_t tag, std::int64_t ns);
     void judge();
@@ -102,11 +109,19 @@ class Executor {
     std::mutex mutex_;                              // all that follows but the thread's own
     std::unique_ptr<const Sequence> sequence_;
     std::unique_ptr<Follower> follower_;
+    std::unique_ptr<WriteWatch> watch_;             // until what it saw was taken
+    std::uint64_t watched_ = 0;                     // ops up to here have to complete first
+    std::atomic<bool> watching_{false};
     pager::DevicePager* device_ = nullptr;
     std::vector<Way> ways_;                         // the last one is in force
     std::shared_ptr<const Rows> next_;              // to be taken up where the next iteration begins
     std::vector<pager::Buffer*> named_;
     std::vector<pager::Order> orders_;
+    static constexpr std::uint64_t kRecent = 32;
+    struct Passed {
+        std::uint64_t clock = 0, number = 0;
+        pager::StreamSlot* slot = nullptr;
+    } recent_[kRecent];                             // the steps that came last, by their clock
     std::uint64_t clock_ = 0;                       // of the step that came last (DevicePager::plan_step)
     std::uint64_t first_clock_ = 1;                 // of step 0 of this iteration
     IterationTimer timer_;

@@ -181,6 +181,7 @@ CUresult work(const Work& w, Submit submit) noexcept {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const CUresult result = submit();
+    if (plan && result == CUDA_SUCCESS) plan->submitted(step, op);
     seen.submitted(name_of(w), shape_of(w), result);
     p.leave(op, result);
     if (plan && result == CUDA_SUCCESS) plan->after(step, op);
@@ -273,6 +274,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const CUresult result = submit();
+    if (plan && result == CUDA_SUCCESS) plan->submitted(step, op);
     seen.submitted(kGraphLaunch, shape, result);
     p.leave(op, result);
     if (plan && result == CUDA_SUCCESS) plan->after(step, op);
@@ -299,6 +301,7 @@ void capture_ended(CUstream) noexcept {
 void context_destroying(CUcontext context) noexcept {
     Session* s = Session::get();
     if (!s) return;
+    if (executor::Executor* plan = s->executing()) plan->context_destroying(context);
     s->pager().context_destroying(context);
     if (Learner* learner = s->learning()) learner->timers.context_destroying(context);
     std::lock_guard lock(g_graphs_mutex);
