@@ -34,6 +34,11 @@ std::int64_t median(std::vector<std::int64_t> v) {
     return v[v.size() / 2];
 }
 
+// Of a way: its first iteration began where the way before it had left things.
+std::int64_t settled(const std::vector<std::int64_t>& times) {
+    return times.size() > 1 ? median({times.begin() + 1, times.end()}) : median(times);
+}
+
 }  // namespace
 
 Rows make_rows(const policy::Plan& plan, std::size_t steps) {
@@ -301,8 +306,7 @@ void Executor::measured(std::uint64_t tag, std::int64_t ns) {
 // A way that is no better than the one before is given up.
 void Executor::judge() {
     if (ways_.size() < 2 || ways_.back().times.size() != kMeasured || settings_.lie) return;
-    // Its first iteration began where the other way had left things.
-    const std::int64_t was = median(ways_[ways_.size() - 2].times), is = median({ways_.back().times.begin() + 1, ways_.back().times.end()});
+    const std::int64_t was = settled(ways_[ways_.size() - 2].times), is = settled(ways_.back().times);
     if (!was || static_cast<double>(is) <= kWorse * static_cast<double>(was)) return;
     settings_.say("plan given up: " + std::to_string(is / 1000) + " us an iteration, " + std::to_string(was / 1000) + " us without it");
     ways_.pop_back();
@@ -408,12 +412,12 @@ Executor::Figures Executor::figures() {
     std::lock_guard lock(mutex_);
     Figures f = figures_;
     if (ways_.empty()) return f;
-    f.demand = Nanoseconds(median(ways_.front().times));
+    f.demand = Nanoseconds(settled(ways_.front().times));
     const Way& way = ways_.back();
     f.by_plan = way.rows != nullptr;
     if (way.rows) {
         f.promised = way.rows->promised;
-        f.planned = Nanoseconds(median(way.times));
+        f.planned = Nanoseconds(settled(way.times));
     }
     return f;
 }

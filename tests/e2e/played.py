@@ -1,15 +1,23 @@
-"""Recorded traces as programs for workloads/player, and the modelled device that they run on.
+#!/usr/bin/env python3
+"""Recorded iterations of real networks, played through the library on a modelled device (workloads/player).
 
 Everything is scaled down by SCALE: bytes, granule, link, the device's memory. Durations stay, so an iteration takes the time
-that it took where the trace was recorded, and what the link carries in it is the same share of the buffers.
+that it took where the trace was recorded, and what the link carries in it is the same share of the buffers. The checksum must be
+that of a run with enough memory, no kernel may fault, the device's bytes may not be exceeded, and iterations by plan may
+take no more than MOST times what the simulator promised. One network in `make test`; with UDNNMEM_TEST_FULL=1 every trace at
+two links. `played.py TRACE LINK...` plays one at the links given, in bytes per second.
 """
-import pathlib, sys
+import pathlib, re, sys, tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.e2e.harness import FULL, ROOT, WORKLOADS, Run, Suite, environment
 from tests.policy.simulator import Trace, read_lines
 
 SCALE = 1024
 GRANULE = 4096
+MOST = 1.1
+ITERATIONS = 30 if FULL else 14
+FOLLOWED = re.compile(r"(\d+) iterations followed, (\d+) by plan; on the device (\d+) us by plan \((\d+) promised\), (\d+) us on demand")
 DEVICE = "roofline 1.4e10 3e9"  # of what is not in the trace, an H100's 64-bit arithmetic and memory over SCALE
 
 
@@ -46,3 +54,42 @@ def device(folder, link):
     table.write_text(f"play @0\n{DEVICE}\n")
     rate = link / SCALE
     return dict(SOFTGPU_TIME=f"table:{table}", SOFTGPU_H2D=rate, SOFTGPU_D2H=rate, SOFTGPU_GRANULARITY=GRANULE)
+
+
+class Played:
+    """A run under the library in `share` of the memory that the network needs, and the same without it. Times in ms."""
+
+    def __init__(self, path, link, share=0.5, iterations=ITERATIONS, **options):
+        program = Program(path)
+        self.memory, self.ideal = int(program.peak * share), program.ideal_ns / 1e6
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder) / "program"
+            source.write_text(program.text)
+            on = device(folder, link)
+            run = lambda **more: Run([WORKLOADS / "player", source, iterations], environment(**on, **more), limit=3600 if FULL else 300)
+            self.done = run(preload=True, SOFTGPU_MEMORY=self.memory, UDNNMEM_DEBUG="info", **options)
+            self.plain = run(SOFTGPU_MEMORY=2 * program.peak)
+        found = FOLLOWED.search(self.done.error)
+        self.followed, self.planned = (int(found[1]), int(found[2])) if found else (0, 0)
+        self.by_plan, self.promised = (int(found[3]) / 1e3, int(found[4]) / 1e3) if found else (0, 0)
+        self.virtual = (self.done.report or {}).get("virtual_ns", 0) / 1e6   # of the whole run
+
+
+def main():
+    suite = Suite()
+    modern, roofline = sorted((ROOT / "tests/traces").glob("*-modern.jsonl.zst")), sorted((ROOT / "tests/traces").glob("*-roofline.jsonl.zst"))
+    cases = [(path, link) for path in modern + roofline for link in (55e9, 15.75e9)] if FULL else [(ROOT / "tests/traces/moe8-b24-roofline.jsonl.zst", 55e9)]
+    if sys.argv[1:]:
+        cases = [(pathlib.Path(sys.argv[1]), float(link)) for link in sys.argv[2:] or [55e9]]
+    for path, link in cases:
+        p = Played(path, link)
+        what, report = f"{path.name.split('.jsonl')[0]} at {link / 1e9:g} GB/s", p.done.report or {}
+        print(f"{what}: {p.ideal:.1f} ms with all memory, {p.promised:.1f} promised in half of it, {p.by_plan:.1f} by plan", flush=True)
+        suite.check(p.done.status == 0 and p.done.output == p.plain.output and p.plain.status == 0, f"{what}: the same bits", f"    {p.done.status}\n{p.done.output}{p.done.tail()}")
+        suite.check(report.get("faults") == 0 and report["device_bytes_peak"] <= p.memory, f"{what}: no fault, within the device", f"    {report}")
+        suite.check(p.planned >= 3 and p.by_plan <= MOST * p.promised, f"{what}: as promised", p.done.tail(10))
+    suite.finish()
+
+
+if __name__ == "__main__":
+    main()
