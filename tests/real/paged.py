@@ -22,8 +22,8 @@ def evicted(done):
 
 def verdict(done, expected, memory):
     """What is wrong with a run that must print `expected` within `memory` bytes; empty where nothing is."""
-    report = done.report or {"faults": -1, "device_bytes_peak": 1 << 62}
-    wrong = []
+    report = done.report or {"faults": 0, "device_bytes_peak": 0}
+    wrong = [] if done.report else ["no report of the device"]
     if done.status != 0:
         wrong.append(f"status {done.status}")
     elif done.output != expected:
