@@ -11,7 +11,7 @@ from tests.e2e.harness import BUILD, Suite
 from tests.e2e.traps.traps import one
 
 LIBRARY = BUILD / "breakable" / "libudnnmem.so"
-SEEDS = 6
+SEEDS = 16
 HANGS = 10  # seconds after which a trap hangs
 RULES = {  # what does not hold: the trap that notices
     "lease": "launch-storm",                 # nothing moves under a launch on its way to the driver

@@ -103,11 +103,11 @@ void late_start(unsigned seed) {
   World w(seed);
   const CUdeviceptr x = w.stepped(), lost = w.allocate(4);
   CHECK(cuMemsetD32(lost, 0, 1));
-  unsigned* gate;
-  CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&gate), 4, CU_MEMHOSTALLOC_DEVICEMAP));
+  volatile unsigned* gate;  // and a word that tells that it was passed
+  CHECK(cuMemHostAlloc((void**)&gate, 8, CU_MEMHOSTALLOC_DEVICEMAP));
   CUdeviceptr at;
-  CHECK(cuMemHostGetDevicePointer(&at, gate, 0));
-  *gate = 0;
+  CHECK(cuMemHostGetDevicePointer(&at, (void*)gate, 0));
+  gate[0] = gate[1] = 0;
   void* landing;
   CHECK(cuMemHostAlloc(&landing, kWords * 4ul, 0));
   CHECK(cuCtxSynchronize());
@@ -116,13 +116,18 @@ void late_start(unsigned seed) {
   for (unsigned round = 1; round < 4; round++) {
     const CUstream s = w.stream();
     CHECK(cuStreamWaitValue32(s, at, round, CU_STREAM_WAIT_VALUE_GEQ));
+    CHECK(cuStreamWriteValue32(s, at + 4, round, CU_STREAM_WRITE_VALUE_DEFAULT));
     launch(s, toil, 1, x, w.toil_words(), kStride, w.long_enough(20'000'000), lost);
     if (destroy) CHECK(cuStreamDestroy(s));
     w.press(others);
     w.press(others);
-    *static_cast<volatile unsigned*>(gate) = round;
+    gate[0] = round;
+    while (gate[1] != round) std::this_thread::sleep_for(std::chrono::microseconds(200));
     std::this_thread::sleep_for(std::chrono::milliseconds(3));
-    CHECK(cuMemcpyDtoHAsync(landing, x + kWords * 2ul, kWords * 2ul, others));
+    for (int again = 0; again < 3; again++) {  // as often as the kernel lasts, and more: one of them must meet it
+      CHECK(cuMemcpyDtoHAsync(landing, x + kWords * 2ul, kWords * 2ul, others));
+      w.press(others);
+    }
     CHECK(cuCtxSynchronize());
     tell("half", std::vector<unsigned>(static_cast<unsigned*>(landing), static_cast<unsigned*>(landing) + kWords / 2));
     tell("lost", read(lost, 1)[0]);
