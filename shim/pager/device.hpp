@@ -157,6 +157,7 @@ class DevicePager {
     bool passed(Move&);        // the move's event
     bool record(Move&, CUstream);
     bool hash(Move&, const std::vector<Frame*>&, CUstream);
+    bool join_look(Move&, CUstream);
     void drain(CUstream);
     void tell(profiler::EventKind, const Buffer*, std::size_t bytes, std::int64_t start_ns);
     void lost(const Buffer*, const char* what);

@@ -160,6 +160,14 @@ bool DevicePager::hash(Move& m, const std::vector<Frame*>& frames, CUstream stre
     return m.ticket >= 0;
 }
 
+// What comes on `stream` from here on waits for what the move has queued on the searches' stream: its hash takes no time of
+// the link's.
+bool DevicePager::join_look(Move& m, CUstream stream) {
+    if (!m.searched_event) m.searched_event = take_event();
+    if (!m.searched_event || insist([&] { return driver_.cuEventRecord(m.searched_event, look_stream_); }) != CUDA_SUCCESS) return false;
+    return insist([&] { return driver_.cuStreamWaitEvent(stream, m.searched_event, 0); }) == CUDA_SUCCESS;
+}
+
 // A driver call of the move's own failed before anything was remapped: the buffer stays where it was.
 void DevicePager::fail_move(Move& m, CUresult error) {
     Buffer* b = m.buffer;
@@ -346,13 +354,13 @@ bool DevicePager::step_evict(Move& m) {
             }
             if (!begin_search(m, out_stream_)) return false;
             if (b->host_valid && b->hash_known) {
-                if (!hash(m, b->device_frames, out_stream_) || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+                if (!hash(m, b->device_frames, look_stream_) || !record(m, look_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
                 m.stage = Move::Stage::compare;
                 return true;
             }
             if (b->host_frames.empty() && !host_frames_for(b, b->host_frames)) return fail_move(m, CUDA_ERROR_OUT_OF_MEMORY), true;
             b->host_valid = b->hash_known = false;
-            if (!hash(m, b->device_frames, out_stream_) || !copy_out(b) || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            if (!hash(m, b->device_frames, look_stream_) || !copy_out(b) || !join_look(m, out_stream_) || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             m.stage = Move::Stage::copy;
             return true;
         }
@@ -367,7 +375,7 @@ bool DevicePager::step_evict(Move& m) {
                 break;
             }
             b->host_valid = b->hash_known = false;
-            if (!hash(m, b->device_frames, out_stream_) || !copy_out(b) || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            if (!hash(m, b->device_frames, look_stream_) || !copy_out(b) || !join_look(m, out_stream_) || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             m.stage = Move::Stage::copy;
             return true;
         }
@@ -441,11 +449,11 @@ bool DevicePager::step_evict(Move& m) {
     last_progress_ns_ = now_ns();
     if (m.clean || verify_now()) {
         ++stats_.verified_moves;
-        if (hash(m, b->device_frames, out_stream_) && record(m, out_stream_)) {
+        if (hash(m, b->device_frames, look_stream_) && record(m, look_stream_)) {
             m.stage = Move::Stage::check;
             return true;
         }
-        drain(out_stream_);
+        drain(look_stream_);
     }
     device_pool_->give_back(b->device_frames);
     finish(m, Residency::host);
@@ -457,6 +465,7 @@ bool DevicePager::step_evict(Move& m) {
 bool DevicePager::step_clean(Move& m) {
     Buffer* b = m.buffer;
     auto give_up = [&] {
+        drain(look_stream_);
         drain(out_stream_);
         finish(m, Residency::device);
         return true;
@@ -464,13 +473,13 @@ bool DevicePager::step_clean(Move& m) {
     switch (m.stage) {
         case Move::Stage::quiesce: {
             if (b->host_valid && b->hash_known) {
-                if (!hash(m, b->device_frames, out_stream_) || !record(m, out_stream_)) return give_up();
+                if (!hash(m, b->device_frames, look_stream_) || !record(m, look_stream_)) return give_up();
                 m.stage = Move::Stage::compare;
                 return true;
             }
             if (b->host_frames.empty() && !host_frames_for(b, b->host_frames)) return give_up();
             b->host_valid = b->hash_known = false;
-            if (!hash(m, b->device_frames, out_stream_) || !copy_out(b) || !record(m, out_stream_)) return give_up();
+            if (!hash(m, b->device_frames, look_stream_) || !copy_out(b) || !join_look(m, out_stream_) || !record(m, out_stream_)) return give_up();
             m.stage = Move::Stage::copy;
             return true;
         }
