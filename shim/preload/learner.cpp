@@ -13,7 +13,7 @@ namespace {
 constexpr std::chrono::milliseconds kLook(5);  // how long an iteration may go unnoticed
 }
 
-Learner::Learner(bool keep_lines, Found found) : recorder(settings(std::move(found))), keep_lines_(keep_lines) {}
+Learner::Learner(bool keep_lines, bool event_timing, Found found) : timers(event_timing), recorder(settings(std::move(found))), keep_lines_(keep_lines) {}
 
 Learner::~Learner() { stop(); }
 

@@ -19,7 +19,7 @@ class Learner {
   public:
     using Found = std::function<void(const profiler::Iteration&)>;
     // `keep_lines`: somebody takes them.
-    Learner(bool keep_lines, Found found);
+    Learner(bool keep_lines, bool event_timing, Found found);
     ~Learner();   // stop()
 
     // From the first launch on. Later calls cost one load. Nothing throws.

@@ -1,8 +1,10 @@
 #include "shim/preload/op_timers.hpp"
 
 #include <algorithm>
+#include <thread>
 
 #include "interpose/driver.hpp"
+#include "shim/log/log.hpp"
 #include "shim/pager/pager.hpp"
 
 namespace udnnmem::preload {
@@ -30,7 +32,28 @@ const Calls& calls() {
 
 }  // namespace
 
+profiler::Activity* OpTimers::activity() {
+    std::call_once(opened_, [this] {
+        std::string why = "UDNNMEM_EVENT_TIMING is set";
+        try {
+            if (!only_events_) activity_ = profiler::Activity::open(why);
+        } catch (...) {
+            why = "no memory";
+        }
+        if (activity_) log::info("ops are timed by CUPTI until the iteration is learned");
+        else log::info("ops are timed by event pairs until the iteration is learned: {}", why);
+    });
+    return activity_.get();
+}
+
 std::int32_t OpTimers::start(CUstream stream) {
+    if (profiler::Activity* cupti = activity()) {
+        inside_.fetch_add(1);
+        if (over_.load()) return inside_.fetch_sub(1), -1;
+        const std::int32_t op = next_.fetch_add(1);
+        cupti->push(static_cast<std::uint64_t>(op));
+        return op;
+    }
     const Calls& c = calls();
     CUcontext context = nullptr;
     if (!c.whole() || c.current(&context) != CUDA_SUCCESS || !context) return -1;
@@ -61,6 +84,11 @@ std::int32_t OpTimers::start(CUstream stream) {
 
 void OpTimers::stop(std::int32_t timer, CUstream stream, bool submitted) {
     if (timer < 0) return;
+    if (activity_) {
+        activity_->pop();
+        inside_.fetch_sub(1);
+        return;
+    }
     std::lock_guard lock(mutex_);
     if (closed_ || !pair(timer).context) return;
     if (submitted) pair(timer).good = calls().record(pair(timer).end, stream) == CUDA_SUCCESS;
@@ -93,6 +121,11 @@ OpTimers::Anchor OpTimers::make_anchor(CUcontext context) const {
 
 profiler::Recorder::Reading OpTimers::read(std::int32_t timer, Nanoseconds& begin, Nanoseconds& duration) {
     using Reading = profiler::Recorder::Reading;
+    if (activity_) {
+        if (over_.load()) return Reading::lost;
+        const auto found = activity_->read(static_cast<std::uint64_t>(timer), begin, duration);
+        return found == profiler::Activity::Found::done ? Reading::done : found == profiler::Activity::Found::lost ? Reading::lost : Reading::pending;
+    }
     const Calls& c = calls();
     std::unique_lock lock(mutex_);
     if (closed_) return Reading::lost;
@@ -135,6 +168,13 @@ void OpTimers::context_destroying(CUcontext context) {
 }
 
 void OpTimers::close() {
+    if (activity_ && !over_.exchange(true)) {
+        while (inside_.load() > 0) std::this_thread::yield();  // each is in the driver's submission of one op
+        activity_->close([] {
+            CUcontext context;
+            calls().current(&context);
+        });
+    }
     std::lock_guard lock(mutex_);
     closed_ = true;
     for (const Pair& pair : pairs_) {

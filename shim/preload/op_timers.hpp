@@ -1,5 +1,5 @@
-// Event pairs around ops, for the recorder: how long each took on its stream. At work only while the run's iteration
-// is being learned.
+// When ops ran, for the recorder, at work only while the run's iteration is being learned: by CUPTI where it can be had, which
+// is found out at the first op, else by event pairs around each op on its stream.
 //
 // start() and stop() are for launching threads, read() for the recorder's consumer; all are thread-safe. None fails
 // for the program: an op that cannot be timed is not.
@@ -7,10 +7,13 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
+#include "profiler/cupti/activity.hpp"
 #include "profiler/recorder/recorder.hpp"
 #include "profiler/trace/units.hpp"
 
@@ -19,6 +22,8 @@ namespace udnnmem::preload {
 class OpTimers {
   public:
     static constexpr std::size_t most = 1 << 13;  // pairs at a time
+
+    explicit OpTimers(bool only_events) : only_events_(only_events) {}
 
     // The op's timer, its begin recorded on the stream; -1: not timed.
     std::int32_t start(CUstream);
@@ -48,6 +53,14 @@ class OpTimers {
     Anchor make_anchor(CUcontext context) const;
     Pair& pair(std::int32_t timer) { return pairs_[static_cast<std::size_t>(timer)]; }
 
+    profiler::Activity* activity();
+
+    const bool only_events_;
+    std::once_flag opened_;
+    std::unique_ptr<profiler::Activity> activity_;   // fixed once opened, closed by close()
+    std::atomic<std::int32_t> next_{0};              // op that CUPTI is told of
+    std::atomic<std::int32_t> inside_{0};            // threads between push and pop
+    std::atomic<bool> over_{false};                  // CUPTI is called no more
     std::mutex mutex_;
     std::vector<Pair> pairs_;
     std::vector<std::int32_t> free_;  // pairs that nobody uses; those of a context that went are in none

@@ -200,7 +200,7 @@ void Session::start_learning() {
         executor_ = std::make_unique<executor::Executor>(*pager_, std::move(settings));
     }
     if (!executor_ && !trace_) return;
-    learner_ = std::make_unique<Learner>(trace_ != nullptr, [this](const profiler::Iteration& iteration) {
+    learner_ = std::make_unique<Learner>(trace_ != nullptr, options_.event_timing, [this](const profiler::Iteration& iteration) {
         if (executor_) executor_->learned(iteration);
     });
 }

@@ -27,6 +27,14 @@ struct softgpu_stats {
 
 /* Fills *stats; the signature of the exported function. */
 void softgpu_stats(struct softgpu_stats* stats);
+/* Who wants to know when ops (kernels, copies, memsets) ran. One at a time; NULL: nobody. */
+struct softgpu_watcher {
+    void (*submitted)(uint64_t op);  /* on the thread that submits it; calls no driver */
+    void (*ended)(uint64_t op, const char* kind, int64_t begin_ns, int64_t end_ns);  /* "kernel", "copy", "memset"; the clock of events */
+};
+void softgpu_watch(const struct softgpu_watcher* watcher);
+/* Now, on that clock. */
+int64_t softgpu_now(void);
 /* Sets the peaks to what is held now. */
 void softgpu_reset_peaks(void);
 

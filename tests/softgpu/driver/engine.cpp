@@ -14,7 +14,9 @@
 #include "tests/softgpu/driver/clock.hpp"
 #include "tests/softgpu/driver/context.hpp"
 #include "tests/softgpu/driver/memory.hpp"
+#include "tests/softgpu/driver/work.hpp"
 #include "tests/softgpu/ptx/module.hpp"
+#include "tests/softgpu/softgpu.h"
 
 namespace softgpu {
 
@@ -269,6 +271,19 @@ void run_poller(Engine& e) {
     }
 }
 
+std::atomic<const softgpu_watcher*> watcher{nullptr};
+
+const char* watched(const Work& work) {
+    if (dynamic_cast<const CopyWork*>(&work)) return "copy";
+    if (dynamic_cast<const MemsetWork*>(&work)) return "memset";
+    return work.engine() == EngineKind::compute ? "kernel" : nullptr;
+}
+
+void tell_end(const Op& op, std::int64_t begin) {
+    const softgpu_watcher* w = watcher.load();
+    if (const char* kind = w ? watched(*op.work) : nullptr) w->ended(op.sequence, kind, begin, softgpu_now());
+}
+
 void run_engine(Engine& e) {
     ::prctl(PR_SET_TIMERSLACK, 1);
     static const char* const names[] = {"gpu-compute", "gpu-h2d", "gpu-d2h", "gpu-hostfn", "gpu-poll", "gpu-urgent"};
@@ -314,6 +329,7 @@ void run_engine(Engine& e) {
         if (timed && computes) alone.lock();
         const Done before = timed ? Done::so_far() : Done{};
         if (options().shuffle && !timed && (op->order & 7) == 7) sleep_until(begin + static_cast<std::int64_t>(op->order >> 8 & 0x1ffff));  // up to 131 us
+        const std::int64_t started = timed ? begin : now_ns();
         if (!op->context->sticky || op->work->always()) {
             bool finished;
             set_sticky(*op, run_guarded(*op, [](Work& w, CUresult& r) { r = w.run(); return true; }, finished));
@@ -330,6 +346,7 @@ void run_engine(Engine& e) {
                 if (!options().timeline.empty()) note_time(begin, end, e.kind, *op);
             }
         }
+        tell_end(*op, started);
         lock.lock();
         complete_locked(op);
         last_work = std::move(op->work);
@@ -364,6 +381,7 @@ OpRef submit_locked(CUcontext context, CUstream stream, std::shared_ptr<Work> wo
             dependency->dependents.push_back(op);
             ++op->pending;
         }
+    if (const softgpu_watcher* w = watcher.load(); w && op->work && watched(*op->work)) w->submitted(op->sequence);
     if (op->pending == 0) {
         if (op->work) make_ready_locked(op);
         else complete_locked(op);
@@ -378,3 +396,6 @@ void wait(const OpRef& op) {
 }
 
 }  // namespace softgpu
+
+extern "C" __attribute__((visibility("default"))) void softgpu_watch(const struct softgpu_watcher* watcher) { softgpu::watcher = watcher; }
+extern "C" __attribute__((visibility("default"))) std::int64_t softgpu_now(void) { return softgpu::modelled() ? softgpu::virtual_now() : softgpu::now_ns(); }

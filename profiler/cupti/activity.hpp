@@ -1,0 +1,43 @@
+// When ops ran on the device, by CUPTI. An op is what is submitted between push() and pop() on a thread; what it was given
+// on the device (a kernel, a copy, the nodes of a graph) is one span, from its first begin to its last end.
+//
+// Invariants
+//   - At most one in a process, ever: close() is for good. Another subscriber is left alone.
+//   - After close() no call goes to CUPTI, and CUPTI has detached from the driver.
+// push() and pop() are for launching threads, read() and close() for one consumer. Nothing throws but open().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "profiler/trace/units.hpp"
+
+namespace udnnmem::profiler {
+
+class Activity {
+  public:
+    // Null: CUPTI cannot be had, `why` says so in a few words.
+    static std::unique_ptr<Activity> open(std::string& why);
+    ~Activity();
+    Activity(const Activity&) = delete;
+    Activity& operator=(const Activity&) = delete;
+
+    void push(std::uint64_t op) noexcept;
+    void pop() noexcept;
+
+    enum class Found { pending, done, lost };
+    // `begin` is CLOCK_MONOTONIC's. An op that is done or lost is forgotten. Ops are asked for in their order.
+    Found read(std::uint64_t op, Nanoseconds& begin, Nanoseconds& duration) noexcept;
+
+    // Detaches. `call` is any call of the driver: CUPTI detaches at the end of one.
+    void close(void (*call)()) noexcept;
+
+    struct State;
+
+  private:
+    Activity();
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace udnnmem::profiler

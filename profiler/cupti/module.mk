@@ -1,0 +1,1 @@
+$(call library,cupti_activity,$(wildcard profiler/cupti/*.cpp))

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Ops are timed by CUPTI while the iteration is learned, and CUPTI is gone for good afterwards.
+
+With the fake of tests/softgpu/cupti, which hands out the software GPU's own times: the trace's times are those, to the
+nanosecond. With another subscriber, another version, or no CUPTI: event pairs, said once. With the toolkit's own CUPTI,
+which refuses the software GPU: the same.
+"""
+import json, pathlib, sys, tempfile
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.e2e.harness import BUILD, SOFTGPU, WORKLOADS, Run, Suite, environment
+
+FAKE = f"{SOFTGPU}:{BUILD / 'softgpu/cupti'}"
+TOOLKIT = pathlib.Path([l.split(":=")[1].strip() for l in (BUILD / "config.mk").read_text().splitlines() if l.startswith("CUDA_HOME")][0])
+
+
+def run(folder, build="runtime", memory="4GiB", libraries=FAKE, **options):
+    trace, log = folder / "t.jsonl", folder / "log.json"
+    for path in (trace, log):
+        path.unlink(missing_ok=True)
+    done = Run([WORKLOADS / f"digits-{build}", "--depth", "16", "--width", "32", "--batch", "256", "--iterations", "24"],
+               environment(preload=True, libraries=libraries, SOFTGPU_MEMORY=memory, UDNNMEM_TRACE=trace, UDNNMEM_DEBUG="info", FAKE_CUPTI_LOG=log, **options))
+    ops, learned = [], None
+    for line in trace.read_text().splitlines() if trace.exists() else []:
+        record = json.loads(line)
+        if record["kind"] == "learned":
+            ops, learned = [], record
+        elif record["kind"] == "op":
+            ops.append(record)
+    return done, learned, ops, json.loads(log.read_text()) if log.exists() else None
+
+
+def check_times(suite, folder, build, memory, expected):
+    what = f"{build} in {memory}"
+    done, learned, ops, log = run(folder, build, memory)
+    if not suite.check(done.status == 0 and log and ops, f"{what}: runs with CUPTI", done.tail()):
+        return
+    suite.check(done.output == expected, f"{what}: the same bits")
+    suite.check("ops are timed by CUPTI" in done.error and "event pairs" not in done.error, f"{what}: it says that CUPTI times the ops")
+    suite.check(log["pushes"] == log["pops"] > 2 * len(ops), f"{what}: each op is told once", f"    {log['pushes']} {log['pops']}")
+    spans = {}
+    for i, _, begin, end in log["ops"]:
+        a, b = spans.get(i, (begin, end))
+        spans[i] = min(a, begin), max(b, end)
+    # The iteration is a stretch of the ops that were told: it begins where they did, on one clock, and each of its ops takes the
+    # shorter of its time and that of a period later.
+    count, n = log["pushes"], len(ops)
+    starts = [spans[i][0] if i in spans else None for i in range(count)]
+    times = [spans[i][1] - spans[i][0] if i in spans else None for i in range(count)]
+    at = [p for p in range(count - n + 1) if len({op["start_ns"] - starts[p + k] if starts[p + k] is not None else None for k, op in enumerate(ops)}) == 1]
+    if suite.check(len(at) == 1, f"{what}: the ops begin when the software GPU says", f"    {at} {[op['start_ns'] - ops[0]['start_ns'] for op in ops[:6]]}"):
+        wanted = [min(t for t in (times[at[0] + k], times[at[0] + k + n] if at[0] + k + n < count else None) if t is not None) for k in range(n)]
+        # Of the last ops the second time may not have been known yet.
+        suite.check(all(op["duration_ns"] in (w, times[at[0] + k]) for k, (op, w) in enumerate(zip(ops, wanted))), f"{what}: and last as long, to the nanosecond", f"    {wanted[:6]} {[op['duration_ns'] for op in ops[:6]]}")
+    suite.check(log["finalised"] == 1 and log["subscribed"] == 0 and log["enabled"] == 0 and log["late"] == 0, f"{what}: CUPTI is detached, and never called again", f"    { {k: v for k, v in log.items() if k != 'ops'} }")
+    suite.check(log["pushes"] < done.report["ops"], f"{what}: before the program ends", f"    {log['pushes']} of {done.report['ops']}")
+
+
+def main():
+    suite = Suite()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        plain, *_ = run(folder, libraries=SOFTGPU, UDNNMEM_DISABLE=1)
+        for build, memory in (("runtime", "4GiB"), ("streams", "4GiB"), ("graph", "4GiB"), ("runtime", "1MiB")):
+            check_times(suite, folder, build, memory, plain.output)
+        for what, reason, libraries, options in (("another subscriber", "another profiler has CUPTI", FAKE, {"FAKE_CUPTI": "busy"}), ("an old CUPTI", "CUPTI's version is 24", FAKE, {"FAKE_CUPTI": "old"}),
+                                                 ("event timing asked for", "UDNNMEM_EVENT_TIMING is set", FAKE, {"UDNNMEM_EVENT_TIMING": 1}), ("the toolkit's CUPTI", "", f"{SOFTGPU}:{TOOLKIT / 'lib64'}:{TOOLKIT / 'lib'}", {})):
+            done, learned, ops, log = run(folder, libraries=libraries, **options)
+            said = [line for line in done.error.splitlines() if "event pairs" in line]
+            suite.check(done.status == 0 and done.output == plain.output, f"{what}: the same bits", done.tail())
+            suite.check(len(said) == 1 and reason in said[0], f"{what}: event pairs, said once", f"    {said}")
+            suite.check(ops and all(op["duration_ns"] > 0 and op["start_ns"] > 0 for op in ops if "mem" not in op["name"]), f"{what}: every kernel has its time")
+            suite.check(not log or (log["pushes"] == 0 and log["late"] == 0), f"{what}: CUPTI is left alone", f"    {log and log['pushes']}")
+            print(f"{what}: {said[0].split('learned: ')[-1] if said else '-'}")
+    suite.finish()
+
+
+if __name__ == "__main__":
+    main()
