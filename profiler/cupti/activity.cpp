@@ -154,9 +154,6 @@ void CUPTIAPI at_call(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*
 
 }  // namespace
 
-Activity::Activity() = default;
-Activity::~Activity() = default;
-
 std::unique_ptr<Activity> Activity::open(std::string& why) {
     void* library = load();
     if (!library) return why = "libcupti.so.13 is not found", nullptr;
@@ -181,9 +178,7 @@ std::unique_ptr<Activity> Activity::open(std::string& why) {
         return why = "CUPTI gives no activity records", nullptr;
     }
     state->shift = before + (now() - before) / 2 - static_cast<std::int64_t>(stamp);
-    std::unique_ptr<Activity> made(new Activity);
-    made->state_ = std::move(state);
-    return made;
+    return std::unique_ptr<Activity>(new Activity(state.release()));
 }
 
 void Activity::push(std::uint64_t op) noexcept { state_->calls.cuptiActivityPushExternalCorrelationId(kOurs, op); }
@@ -213,11 +208,14 @@ Activity::Found Activity::read(std::uint64_t op, Nanoseconds& begin, Nanoseconds
     return Found::lost;
 }
 
-// The state stays: CUPTI may be in one of its callbacks.
 void Activity::close(void (*call)()) noexcept {
-    State& s = *state_.release();
+    State& s = *state_;
     for (const CUpti_ActivityKind kind : kinds) s.calls.cuptiActivityDisable(kind);
     s.calls.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    if (!call) {
+        s.calls.cuptiUnsubscribe(s.subscriber);
+        return;
+    }
     s.closing = true;
     if (s.calls.cuptiEnableDomain(1, s.subscriber, CUPTI_CB_DOMAIN_DRIVER_API) == CUPTI_SUCCESS) call();
     if (!s.finalised.exchange(true)) s.calls.cuptiUnsubscribe(s.subscriber);

@@ -3,7 +3,7 @@
 //
 // Invariants
 //   - At most one in a process, ever: close() is for good. Another subscriber is left alone.
-//   - After close() no call goes to CUPTI, and CUPTI has detached from the driver.
+//   - After close() no call but a last pop() goes to CUPTI, and CUPTI has detached from the driver.
 // push() and pop() are for launching threads, read() and close() for one consumer. Nothing throws but open().
 #pragma once
 
@@ -19,7 +19,6 @@ class Activity {
   public:
     // Null: CUPTI cannot be had, `why` says so in a few words.
     static std::unique_ptr<Activity> open(std::string& why);
-    ~Activity();
     Activity(const Activity&) = delete;
     Activity& operator=(const Activity&) = delete;
 
@@ -30,14 +29,15 @@ class Activity {
     // `begin` is CLOCK_MONOTONIC's. An op that is done or lost is forgotten. Ops are asked for in their order.
     Found read(std::uint64_t op, Nanoseconds& begin, Nanoseconds& duration) noexcept;
 
-    // Detaches. `call` is any call of the driver: CUPTI detaches at the end of one.
+    // Detaches. `call` is any call of the driver: CUPTI detaches at the end of one. Null: some thread has still to pop(), so
+    // CUPTI records nothing more but stays loaded into the driver.
     void close(void (*call)()) noexcept;
 
     struct State;
 
   private:
-    Activity();
-    std::unique_ptr<State> state_;
+    explicit Activity(State* state) : state_(state) {}
+    State* const state_;  // stays: CUPTI may be in one of its callbacks
 };
 
 }  // namespace udnnmem::profiler

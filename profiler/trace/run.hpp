@@ -74,6 +74,7 @@ struct RunLink {
 struct OutOfMemory {
     std::int32_t device = 0;
     Nanoseconds at;
+    std::string what;                 // the call or the kernel
     Bytes wanted;                     // by the call that was refused
     Bytes live;                       // what the program had
     Bytes on_device, on_host;         // frames

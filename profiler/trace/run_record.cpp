@@ -131,7 +131,7 @@ class Reader {
 
     bool take_refusal(Record& record) {
         OutOfMemory refusal;
-        if (!read_device(record, refusal.device)) return false;
+        if (!read_device(record, refusal.device) || !record.read_text_or("what", "", refusal.what)) return false;
         for (const auto& [field, to] : {std::pair{"at_ns", &refusal.at.value}, {"wanted_bytes", &refusal.wanted.value}, {"live_bytes", &refusal.live.value},
                                         {"device_bytes", &refusal.on_device.value}, {"host_bytes", &refusal.on_host.value}, {"budget_bytes", &refusal.budget.value},
                                         {"host_budget_bytes", &refusal.host_budget.value}, {"enough_bytes", &refusal.enough.value}})

@@ -18,6 +18,9 @@ struct Report {
     nlohmann::ordered_json models;   // of it (models.hpp), null where nobody asked
 };
 
+// What a refusal was about, in a few lines.
+std::string explanation(const profiler::OutOfMemory& refusal);
+
 // A section a run.
 std::string report_text(std::span<const Report> reports);
 

@@ -39,6 +39,13 @@ Json buffer_of(const BufferMoves& buffer) {
             {"bytes_out", buffer.out.value}, {"stall_ns", buffer.stall.value}, {"events", counts_of(buffer.events)}};
 }
 
+Json refusal_of(const OutOfMemory& o) {
+    Json to{{"what", o.what}, {"device", o.device}, {"at_ns", o.at.value}, {"wanted_bytes", o.wanted.value}, {"live_bytes", o.live.value}, {"device_bytes", o.on_device.value}, {"host_bytes", o.on_host.value},
+            {"budget_bytes", o.budget.value}, {"host_budget_bytes", o.host_budget.value}, {"enough_bytes", o.enough.value}, {"largest", Json::array()}, {"text", explanation(o)}};
+    for (const OutOfMemory::Holder& holder : o.largest) to["largest"].push_back({{"id", holder.buffer.value}, {"bytes", holder.bytes.value}, {"on_host", holder.on_host}});
+    return to;
+}
+
 // What a planner would look at: who holds how much for how long while nobody uses it.
 Json iteration_of(const Trace& iteration, const IterationView& view) {
     Json to{{"ops", iteration.ops.size()}, {"ideal_ns", view.ideal.value}, {"observed_ns", view.observed ? Json(view.length.value) : Json(nullptr)},
@@ -107,6 +114,8 @@ Json report_fields(const Report& of) {
     report["local_rank"] = run.header.local_rank;
     report["world_size"] = run.header.world_size;
     report["searched"] = run.searched;
+    report["out_of_memory"] = Json::array();
+    for (const OutOfMemory& refusal : run.refusals) report["out_of_memory"].push_back(refusal_of(refusal));
     report["iteration"] = iteration.ops.empty() ? Json(nullptr) : iteration_of(iteration, view);
     return report;
 }

@@ -104,6 +104,14 @@ std::string side_by_side(std::span<const Report> reports) {
 
 }  // namespace
 
+std::string explanation(const OutOfMemory& o) {
+    std::string text = fmt::format("out of memory: {} on device {} asked for {}; {} live, {} of it on the host; device budget {}, host budget {}; a device budget of {} would have been enough", o.what, o.device, human(o.wanted), human(o.live), human(o.on_host), human(o.budget),
+                                   human(o.host_budget), human(o.enough));
+    for (std::size_t i = 0; i < std::min<std::size_t>(o.largest.size(), 5); ++i)
+        text += fmt::format("\n    {}: {} on the {}", o.largest[i].buffer.value, human(o.largest[i].bytes), o.largest[i].on_host ? "host" : "device");
+    return text;
+}
+
 std::string report_text(std::span<const Report> reports) {
     std::string text = reports.size() > 1 ? side_by_side(reports) : "";
     for (const auto& [run, view, models] : reports) {
@@ -123,6 +131,7 @@ std::string report_text(std::span<const Report> reports) {
         else if (run.searched) text += fmt::format("  one iteration    not found: nothing that repeats in {} ops\n", human_count(run.searched));
         if (run.has_summary && !run.ended) text += "  the program was killed, or still runs: figures of its last second may be missing\n";
         if (!run.has_summary && run.iteration.ops.empty()) text += "  no figures were recorded: the program was killed within its first second of GPU work\n";
+        for (const OutOfMemory& refusal : run.refusals) text += "  " + explanation(refusal) + "\n";
         if (!models.is_null()) append_models(text, models);
         if (!run.buffers.empty()) append_buffers(text, run);
     }

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "interpose/driver.hpp"
 #include "shim/log/log.hpp"
@@ -60,6 +61,7 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
             return real();
         }
         const CUresult result = d->allocate(bytes, a.stream, ordered, pool, address);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) s->refused(*d, a.entry_point, bytes, false);
         if (result != CUDA_SUCCESS) return result;
     } catch (...) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -112,14 +114,20 @@ class Observation {
         if (learner_ && s.pager().streams().capturing()) learner_ = nullptr;  // recorded into a graph, perhaps: not run now
         if (learner_) touches_.clear();
     }
+    ~Observation() {
+        if (timer_ >= 0) learner_->timers.stop(timer_, stream_, false);  // something threw: nothing was submitted
+    }
+    Observation(const Observation&) = delete;
+    Observation& operator=(const Observation&) = delete;
     Touches* touches() { return learner_ ? &touches_ : nullptr; }
     void submitting() {
         if (learner_ && !touches_.empty() && learner_->recorder.timing()) timer_ = learner_->timers.start(stream_);
     }
     void submitted(const char* name, std::uint64_t shape, CUresult result) noexcept {
         if (!learner_ || touches_.empty()) return;
-        learner_->timers.stop(timer_, stream_, result == CUDA_SUCCESS);
-        if (result == CUDA_SUCCESS) learner_->tell(name, shape, stream_, touches_, timer_);
+        const std::int32_t timer = std::exchange(timer_, -1);
+        learner_->timers.stop(timer, stream_, result == CUDA_SUCCESS);
+        if (result == CUDA_SUCCESS) learner_->tell(name, shape, stream_, touches_, timer);
     }
 
   private:
@@ -157,6 +165,18 @@ executor::Executor* plan_of(Session& s) {
     return plan && !s.pager().streams().capturing() ? plan : nullptr;
 }
 
+// An op that is refused: `result`, and where that is out of memory, why.
+CUresult explained(Session& s, const Op& op, const char* name, CUresult result) {
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+    std::size_t bytes = 0;
+    DevicePager* device = nullptr;
+    const auto add = [&](const pager::Buffer* b) { bytes += b->bytes, device = b->device; };
+    for (std::uint32_t i = 0; i < op.count && i < pager::Lease::kMany; ++i) add(op.buffers[i]);
+    for (const pager::Buffer* b : op.more) add(b);
+    if (device) s.refused(*device, name, bytes, true);
+    return result;
+}
+
 CUresult work(const Work& w, Submit submit) noexcept {
     Session* s = Session::get();
     if (!s) return submit();
@@ -173,7 +193,7 @@ CUresult work(const Work& w, Submit submit) noexcept {
         name_accesses(p, w, op, seen.touches());
         if (!op.count && !op.everything) return submit();
         if (plan) step = plan->before(name_of(w), shape_of(w), op);
-        if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return result;
+        if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return explained(*s, op, name_of(w), result);
         seen.submitting();
         // Before the call: what the copy brings may be used by an op of another thread as soon as it is submitted.
         if (w.kind == WorkKind::copy && !op.captured) note_pointers_copied(p, w);
@@ -265,7 +285,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         if (!p.streams().is_capturing(stream) && graph.issuable() && !p.fits_together(op))
             return launch_in_pieces(p, exec, graph, stream);
         if (plan) step = plan->before(kGraphLaunch, shape, op);
-        if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return result;
+        if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return explained(*s, op, kGraphLaunch, result);
         seen.submitting();
         if (!op.captured)
             for (const GraphNode& node : graph.nodes())

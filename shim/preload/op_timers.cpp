@@ -1,6 +1,7 @@
 #include "shim/preload/op_timers.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
 #include "interpose/driver.hpp"
@@ -169,8 +170,9 @@ void OpTimers::context_destroying(CUcontext context) {
 
 void OpTimers::close() {
     if (activity_ && !over_.exchange(true)) {
-        while (inside_.load() > 0) std::this_thread::yield();  // each is in the driver's submission of one op
-        activity_->close([] {
+        // Each is in the driver's submission of one op, which may wait for the device, or for ever.
+        for (int ms = 0; inside_.load() > 0 && ms < 1000; ++ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        activity_->close(inside_.load() > 0 ? nullptr : +[] {
             CUcontext context;
             calls().current(&context);
         });

@@ -182,7 +182,7 @@ void Session::open_trace() {
     settings.header.started_unix_ns = now.tv_sec * 1'000'000'000LL + now.tv_nsec;
     settings.warn = [](const char* message) { log::warn("{}", message); };
     settings.figures = [this] { return figures(); };
-    settings.more = [this](bool) { return learner_ ? learner_->take_lines() : std::string(); };
+    settings.more = [this](bool) { return (learner_ ? learner_->take_lines() : std::string()) + refusals_.take_lines(); };
     trace_ = std::make_unique<profiler::TraceWriter>(std::move(settings));
 }
 
@@ -201,6 +201,7 @@ void Session::start_learning() {
     }
     if (!executor_ && !trace_) return;
     learner_ = std::make_unique<Learner>(trace_ != nullptr, options_.event_timing, [this](const profiler::Iteration& iteration) {
+        refusals_.learned(iteration);
         if (executor_) executor_->learned(iteration);
     });
 }

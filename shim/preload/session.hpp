@@ -15,6 +15,7 @@
 #include "shim/options/options.hpp"
 #include "shim/pager/pager.hpp"
 #include "shim/preload/learner.hpp"
+#include "shim/preload/refusal.hpp"
 
 namespace udnnmem::preload {
 
@@ -42,6 +43,11 @@ class Session final : public pager::Sink {
         if (trace_) trace_->start();
         if (learner_) learner_->start();
     }
+    // The program is told CUDA_ERROR_OUT_OF_MEMORY.
+    void refused(pager::DevicePager& device, const char* what, std::size_t wanted, bool op) noexcept {
+        refusals_.note(*pager_, device, what, wanted, op);
+        if (trace_) trace_->start();  // also before the first launch
+    }
     void end();
 
     void line(Level, const std::string&) override;
@@ -61,6 +67,7 @@ class Session final : public pager::Sink {
     std::unique_ptr<profiler::TraceWriter> trace_;
     std::unique_ptr<executor::Executor> executor_;   // none on demand
     std::unique_ptr<Learner> learner_;               // none without a trace and on demand
+    Refusals refusals_;
     std::atomic<bool> accepting_{true};
     std::atomic<bool> told_[64] = {};
     std::atomic<std::int64_t> allocations_{0};

@@ -82,12 +82,18 @@ JsonLine& JsonLine::add(std::string_view name, double number) {
 }
 
 JsonLine& JsonLine::add(std::string_view name, const std::vector<BufferId>& ids) {
+    std::vector<std::int64_t> numbers;
+    for (const BufferId id : ids) numbers.push_back(id.value);
+    return add(name, numbers);
+}
+
+JsonLine& JsonLine::add(std::string_view name, const std::vector<std::int64_t>& numbers) {
     key(name);
     line_ += '[';
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-        char digits[16];
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+        char digits[24];
         if (i) line_ += ',';
-        line_.append(digits, std::to_chars(digits, digits + sizeof digits, ids[i].value).ptr);
+        line_.append(digits, std::to_chars(digits, digits + sizeof digits, numbers[i]).ptr);
     }
     line_ += ']';
     return *this;

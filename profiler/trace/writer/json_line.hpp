@@ -28,6 +28,7 @@ class JsonLine {
     JsonLine& add(std::string_view key, BufferId id) { return add(key, static_cast<std::int64_t>(id.value)); }
 
     JsonLine& add(std::string_view key, const std::vector<BufferId>& ids);
+    JsonLine& add(std::string_view key, const std::vector<std::int64_t>& numbers);
 
     // The whole line with its line end. Nothing can be added after.
     std::string finish() { line_ += "}\n"; return std::move(line_); }

@@ -1,0 +1,109 @@
+#include "shim/preload/refusal.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "profiler/trace/writer/json_line.hpp"
+#include "shim/log/log.hpp"
+
+namespace udnnmem::preload {
+namespace {
+
+constexpr std::size_t kShown = 5;     // buffers on stderr ...
+constexpr std::size_t kTraced = 50;   // ... and in the trace
+
+struct Holder {
+    std::uint32_t id;
+    std::size_t bytes, capacity;
+    bool on_host, slab;
+};
+
+std::vector<Holder> holders(pager::Pager& pager, const pager::DevicePager& device) {
+    std::vector<Holder> all;
+    const pager::Arena& arena = pager.arena();
+    // Ranges are given out from the lowest address on, so what lies beyond a long empty stretch was never used.
+    const std::size_t step = device.granule(), patience = std::size_t{1} << 16;
+    for (std::size_t at = 0, empty = 0; at < arena.bytes() && empty < patience;) {
+        const pager::Buffer* b = arena.find(arena.begin() + at);
+        if (!b) {
+            at += step, ++empty;
+            continue;
+        }
+        empty = 0;
+        const std::size_t capacity = std::max(b->capacity, step);
+        if (b->live && b->device == &device) all.push_back({b->id, b->bytes, b->capacity, b->residency == pager::Residency::host || b->residency == pager::Residency::evicting, b->slab});
+        at += capacity;
+    }
+    std::stable_sort(all.begin(), all.end(), [](const Holder& a, const Holder& b) { return a.bytes > b.bytes; });
+    return all;
+}
+
+std::string human(std::size_t bytes) { return bytes < 1 << 20 ? fmt::format("{} bytes", bytes) : fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)); }
+
+}  // namespace
+
+void Refusals::learned(const profiler::Iteration& iteration) {
+    std::lock_guard lock(mutex_);
+    largest_op_bytes_ = Bytes();
+    for (const profiler::TraceOp& op : iteration.trace.ops) {
+        std::vector<BufferId> named;
+        std::set_union(op.reads.begin(), op.reads.end(), op.writes.begin(), op.writes.end(), std::back_inserter(named));
+        Bytes bytes;
+        for (const BufferId id : named) bytes += iteration.trace.buffers[static_cast<std::size_t>(id.value)].bytes;
+        if (bytes > largest_op_bytes_) largest_op_bytes_ = bytes, largest_op_ = op.name;
+    }
+}
+
+void Refusals::note(pager::Pager& pager, pager::DevicePager& device, const char* what, std::size_t wanted, bool op) noexcept try {
+    const int nth = count_.fetch_add(1);
+    if (nth >= kMost) return;
+    const auto memory = device.memory();
+    const std::vector<Holder> all = holders(pager, device);
+    std::size_t on_host = 0, live = 0, movable = 0, largest_buffer = 0;
+    for (const Holder& h : all) {
+        live += h.bytes;
+        on_host += h.on_host ? h.bytes : 0;
+        movable += h.slab ? 0 : h.capacity;
+        largest_buffer = std::max(largest_buffer, h.capacity);
+    }
+    std::lock_guard lock(mutex_);
+    const std::size_t largest = std::max(static_cast<std::size_t>(largest_op_bytes_.value), op ? wanted : 0);
+    // In whole granules: all of it on the device, or on device and host together with room to exchange the largest buffer
+    // (DevicePager::allocate); and one op's buffers beside what never moves.
+    const std::size_t granule = device.granule();
+    const auto up = [&](std::size_t n) { return (n + granule - 1) / granule * granule; };
+    const auto less = [](std::size_t a, std::size_t b) { return a > b ? a - b : 0; };
+    const std::size_t fixed = memory.device_budget - device.room().movable;
+    const std::size_t all_of_it = fixed + movable + (op ? 0 : up(wanted)), exchanged = all_of_it + std::max(largest_buffer, op ? 0 : up(wanted));
+    const std::size_t enough = std::max(std::min(all_of_it, up(less(exchanged, memory.host_budget))), fixed + up(largest) + (op ? granule : 0));
+    const std::size_t enough_host = up(less(exchanged, memory.device_budget));
+
+    if (nth == 0) {
+        log::error("out of memory: {} on device {} asked for {}", what, static_cast<int>(device.device()), human(wanted));
+        log::error("  live before it: {} in {} allocations, {} of it on the host; device budget {}, host budget {}", human(live), all.size(), human(on_host), human(memory.device_budget), human(memory.host_budget));
+        std::string list;
+        for (std::size_t i = 0; i < std::min(all.size(), kShown); ++i) list += fmt::format("{}{} ({}{})", i ? ", " : "", human(all[i].bytes), all[i].slab ? "small allocations, " : "", all[i].on_host ? "on the host" : "on the device");
+        log::error("  the largest: {}", list.empty() ? "none" : list);
+        if (largest_op_bytes_.value) log::error("  the largest op of an iteration: {}, {}", largest_op_, human(static_cast<std::size_t>(largest_op_bytes_.value)));
+        log::error("  enough for this: UDNNMEM_BUDGET={} with this host budget, or UDNNMEM_HOST_BUDGET={} with this device budget", enough, enough_host);
+    }
+    profiler::JsonLine line("out_of_memory");
+    const auto bytes = [](std::size_t n) { return Bytes(static_cast<std::int64_t>(n)); };
+    line.add("what", what).add("device", static_cast<std::int32_t>(device.device())).add("at_ns", pager::now_ns()).add("wanted_bytes", bytes(wanted)).add("live_bytes", bytes(live));
+    line.add("device_bytes", bytes(live - on_host)).add("host_bytes", bytes(on_host)).add("budget_bytes", bytes(memory.device_budget)).add("host_budget_bytes", bytes(memory.host_budget)).add("enough_bytes", bytes(enough));
+    std::vector<std::int64_t> ids, sizes, hosts;
+    for (std::size_t i = 0; i < std::min(all.size(), kTraced); ++i) {
+        ids.push_back(all[i].id);
+        sizes.push_back(static_cast<std::int64_t>(all[i].bytes));
+        hosts.push_back(all[i].on_host);
+    }
+    lines_ += line.add("buffers", ids).add("buffer_bytes", sizes).add("on_host", hosts).finish();
+} catch (...) {  // no memory for an explanation
+}
+
+std::string Refusals::take_lines() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(lines_, {});
+}
+
+}  // namespace udnnmem::preload

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Out of memory, explained: who held what, and a budget that would have been enough, which it then is.
+
+digits in a device and a host budget that are too small together. The program gets CUDA's error as ever; stderr has one
+block, the trace a record. With the budget that it names the program gets further, in the end to its end.
+"""
+import json, pathlib, re, subprocess, sys, tempfile
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.e2e.harness import BUILD, WORKLOADS, Run, Suite, environment
+
+PROGRAM = [WORKLOADS / "digits-runtime", "--depth", "16", "--width", "32", "--batch", "256", "--iterations", "3"]
+
+
+def attempt(folder, budget, host):
+    trace = folder / "t.jsonl"
+    trace.unlink(missing_ok=True)
+    done = Run(PROGRAM, environment(preload=True, SOFTGPU_MEMORY="4GiB", UDNNMEM_TRACE=trace, UDNNMEM_BUDGET=budget, UDNNMEM_HOST_BUDGET=host))
+    report = {}
+    if trace.exists():
+        report = json.loads(subprocess.run([BUILD / "udnnmem", "report", "--format", "json", trace], capture_output=True, check=True).stdout)
+    return done, report
+
+
+def main():
+    suite = Suite()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        plain = Run(PROGRAM, environment(SOFTGPU_MEMORY="4GiB"))
+        host, budget, lives, steps = 256 << 10, 3 << 20, [], 0
+        while steps < 60:
+            done, report = attempt(folder, budget, host)
+            if done.status == 0:
+                break
+            steps += 1
+            said = re.findall(r"out of memory: (\S+) on device 0 asked for", done.error)
+            if not suite.check(len(said) == 1 and said[0].startswith("cu"), "the block is there, once", done.tail()):
+                break
+            named = re.search(r"UDNNMEM_BUDGET=(\d+)", done.error)
+            records = report.get("out_of_memory") or [{}]
+            lives.append(records[0].get("live_bytes", 0))
+            if steps == 1:
+                first = records[0]
+                holders = first["largest"]
+                suite.check(first["what"] == said[0] and first["budget_bytes"] == budget and first["host_budget_bytes"] <= host, "the trace says the same", f"    {first}")
+                suite.check([h["bytes"] for h in holders] == sorted((h["bytes"] for h in holders), reverse=True) and 0 < sum(h["bytes"] for h in holders) <= first["live_bytes"] == first["device_bytes"] + first["host_bytes"], "who holds what, the largest first", f"    {first}")
+                text = subprocess.run([BUILD / "udnnmem", "report", folder / "t.jsonl"], capture_output=True, text=True).stdout
+                suite.check("out of memory: " + said[0] in text, "and so does the report")
+            if not suite.check(named and int(named[1]) == records[0].get("enough_bytes") > budget, "a budget that is larger is named", f"    {budget} {done.tail()}"):
+                break
+            budget = int(named[1])
+        suite.check(done.status == 0 and done.output == plain.output, "with the budgets that it names the program gets to its end", done.tail())
+        suite.check(steps > 0 and lives == sorted(set(lives)), "and further each time", f"    {lives}")
+        print(f"{steps} times out of memory, then enough with {budget} bytes")
+    suite.finish()
+
+
+if __name__ == "__main__":
+    main()
