@@ -7,7 +7,6 @@
 
 #include "policy/compiled.hpp"
 #include "policy/simulator.hpp"
-#include "policy/plan_io.hpp"
 #include "shim/host/quiet_thread.hpp"
 
 namespace udnnmem::executor {
@@ -165,27 +164,6 @@ std::shared_ptr<const Rows> Executor::plan(const profiler::Trace& trace, const p
         settings_.say("no plan for an iteration of " + std::to_string(trace.ops.size()) + " ops: " + outcome.error);
         return nullptr;
     }
-    if (const char* dump = std::getenv("DUMP")) {  // DEBUG
-        static int n = 0;
-        const std::string base = dump + std::to_string(n++);
-        if (FILE* f = std::fopen((base + ".trace.jsonl").c_str(), "w")) {
-            std::fprintf(f, "{\"kind\":\"header\",\"schema\":1,\"name\":\"dump\"}\n");
-            for (auto& b : trace.buffers) {
-                std::fprintf(f, "{\"kind\":\"buffer\",\"id\":%d,\"bytes\":%ld,\"persistent\":%s", b.id.value, (long)b.bytes.value, b.persistent ? "true" : "false");
-                if (!b.persistent) std::fprintf(f, ",\"alloc_op\":%d,\"free_op\":%d", b.alloc_op.value, b.free_op.value);
-                std::fprintf(f, "}\n");
-            }
-            for (auto& o : trace.ops) {
-                std::fprintf(f, "{\"kind\":\"op\",\"index\":%d,\"name\":\"%s\",\"duration_ns\":%ld,\"reads\":[", o.index.value, o.name.c_str(), (long)o.duration.value);
-                for (size_t i = 0; i < o.reads.size(); ++i) std::fprintf(f, "%s%d", i ? "," : "", o.reads[i].value);
-                std::fprintf(f, "],\"writes\":[");
-                for (size_t i = 0; i < o.writes.size(); ++i) std::fprintf(f, "%s%d", i ? "," : "", o.writes[i].value);
-                std::fprintf(f, "]}\n");
-            }
-            std::fclose(f);
-        }
-        (void)policy::write_plan(base + ".plan.jsonl", {made, "dump", at_work.memory, at_work.link_in, at_work.link_out, outcome.time});
-    }
     auto rows = std::make_shared<Rows>(make_rows(made, trace.ops.size()));
     rows->promised = outcome.time;
     rows->lookahead = at_work.lookahead;
@@ -271,7 +249,10 @@ void Executor::await_watch(profiler::Trace& trace) {
         {
             std::lock_guard lock(mutex_);
             const bool over = !watch_ || watch_->gave_up(), seen = !over && watch_->queued() && watched_ && pager_.streams().complete(pager_.streams().all_streams(), watched_);
-            if (seen) watch_->apply(trace);
+            if (seen) {
+                const WriteWatch::Seen uses = watch_->apply(trace);
+                settings_.say(std::to_string(uses.writes) + " of " + std::to_string(uses.all) + " uses of buffers were seen to write");
+            }
             if (seen || over) {
                 watching_.store(false);
                 return;

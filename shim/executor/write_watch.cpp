@@ -20,14 +20,8 @@ WriteWatch::WriteWatch(const pager::Driver& driver, const Sequence& sequence)
     }
 }
 
-WriteWatch::~WriteWatch() {
-    CUcontext current = nullptr;
-    if (memory_ && driver_.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context_) driver_.cuMemFreeHost(memory_);
-}
-
 void WriteWatch::context_destroying(CUcontext context) {
     if (context != context_) return;
-    if (memory_) driver_.cuMemFreeHost(memory_);
     memory_ = nullptr;
     context_ = nullptr;
     round_ = kGaveUp;
@@ -83,8 +77,9 @@ void WriteWatch::submitted(std::int32_t step, const pager::Op& op, const Followe
 
 bool WriteWatch::same(std::uint32_t a, std::uint32_t b) const { return !std::memcmp(memory_[kStreams + a], memory_[kStreams + b], 16); }
 
-void WriteWatch::apply(profiler::Trace& trace) const {
-    if (!memory_) return;
+WriteWatch::Seen WriteWatch::apply(profiler::Trace& trace) const {
+    Seen seen;
+    if (!memory_) return seen;
     constexpr std::uint32_t none = UINT32_MAX;
     std::vector<std::uint32_t> before(sequence_.persistent.size(), none);
     for (std::size_t i = 0; i < sequence_.uses.size(); ++i)
@@ -97,10 +92,13 @@ void WriteWatch::apply(profiler::Trace& trace) const {
             std::uint32_t& former = before[static_cast<std::size_t>(b.value)];
             const bool kept = former != none && same(again_[i] ? again_[i] : i, former);
             former = i;
+            ++seen.all;
             const auto written = std::find(writes.begin(), writes.end(), b);
             if (kept && written != writes.end() && std::binary_search(reads.begin(), reads.end(), b)) writes.erase(written);
+            else if (written != writes.end()) ++seen.writes;
         }
     }
+    return seen;
 }
 
 }  // namespace udnnmem::executor

@@ -21,7 +21,6 @@ class WriteWatch {
   public:
     // Keeps the references.
     WriteWatch(const pager::Driver& driver, const Sequence& sequence);
-    ~WriteWatch();
 
     // The op of `step` was handed to the driver, and the pager does not know it yet: what is queued here belongs to it.
     void submitted(std::int32_t step, const pager::Op& op, const Follower& follower, pager::DevicePager& device);
@@ -34,7 +33,10 @@ class WriteWatch {
     bool queued() const { return round_ == kQueued; }    // once the ops submitted so far have completed, apply() may be called
     bool gave_up() const { return round_ == kGaveUp; }
     // `trace`: the sequence's plan_trace. Buffers that an op was not seen to change are read by it and no more.
-    void apply(profiler::Trace& trace) const;
+    struct Seen {
+        std::size_t all = 0, writes = 0;   // uses of buffers by ops; those that write
+    };
+    Seen apply(profiler::Trace& trace) const;
 
   private:
     enum Round { kWaits, kWhole, kFirst, kQueued, kGaveUp };
@@ -52,7 +54,8 @@ class WriteWatch {
     std::int32_t next_ = 0;
     Round round_ = kWaits;
     CUcontext context_ = nullptr;        // memory_'s
-    Words* memory_ = nullptr;            // pinned: kStreams slots of the kernel, then the answers
+    Words* memory_ = nullptr;            // pinned: kStreams slots of the kernel, then the answers. Goes with the
+                                         // context, for hashes may be under way when nobody wants them any more
 };
 
 }  // namespace udnnmem::executor

@@ -18,6 +18,7 @@ GRANULE = 4096
 MOST = 1.1
 ITERATIONS = 30 if FULL else 14
 FOLLOWED = re.compile(r"(\d+) iterations followed, (\d+) by plan; on the device (\d+) us by plan \((\d+) promised\), (\d+) us on demand")
+SEEN = re.compile(r"(\d+) of (\d+) uses of buffers were seen to write")
 DEVICE = "roofline 1.4e10 3e9"  # of what is not in the trace, an H100's 64-bit arithmetic and memory over SCALE
 
 
@@ -46,6 +47,8 @@ class Program:
             ops.append(f"op {duration} " + " ; ".join(" ".join(map(str, names)) for names in (born, reads, writes, dies)))
         self.text = "\n".join(lines + [f"buffer {w}" for w in sizes] + ops) + "\n"
         self.ideal_ns = sum(trace.duration)
+        movable = [4 * w >= GRANULE // 2 for w in sizes]
+        self.writes = sum(movable[number[b]] for written in trace.writes for b in written) + sum(movable[len(words):])
 
 
 def device(folder, link):
@@ -69,6 +72,8 @@ class Played:
             run = lambda **more: Run([WORKLOADS / "player", source, iterations], environment(**on, **more), limit=3600 if FULL else 300)
             self.done = run(preload=True, SOFTGPU_MEMORY=self.memory, UDNNMEM_DEBUG="info", **options)
             self.plain = run(SOFTGPU_MEMORY=2 * program.peak)
+        seen = SEEN.search(self.done.error)
+        self.writes, self.seen = program.writes, int(seen[1]) if seen else 0
         found = FOLLOWED.search(self.done.error)
         self.followed, self.planned = (int(found[1]), int(found[2])) if found else (0, 0)
         self.by_plan, self.promised = (int(found[3]) / 1e3, int(found[4]) / 1e3) if found else (0, 0)
@@ -87,6 +92,7 @@ def main():
         print(f"{what}: {p.ideal:.1f} ms with all memory, {p.promised:.1f} promised in half of it, {p.by_plan:.1f} by plan", flush=True)
         suite.check(p.done.status == 0 and p.done.output == p.plain.output and p.plain.status == 0, f"{what}: the same bits", f"    {p.done.status}\n{p.done.output}{p.done.tail()}")
         suite.check(report.get("faults") == 0 and report["device_bytes_peak"] <= p.memory, f"{what}: no fault, within the device", f"    {report}")
+        suite.check(0.95 * p.writes <= p.seen <= p.writes, f"{what}: what ops write is seen", f"    {p.seen} writes seen, {p.writes} made\n{p.done.tail(10)}")
         suite.check(p.planned >= 3 and p.by_plan <= MOST * p.promised, f"{what}: as promised", p.done.tail(10))
     suite.finish()
 
