@@ -155,6 +155,8 @@ struct Handlers {
     // answer is CUDA_SUCCESS.
     CUresult (*escaping)(CUdeviceptr, Escape, const char* entry_point) noexcept;
     CUresult (*ipc_get)(CUipcMemHandle*, CUdeviceptr, Submit real) noexcept;
+    CUresult (*ipc_open)(CUdeviceptr*, const CUipcMemHandle&, unsigned flags, Submit real) noexcept;
+    CUresult (*ipc_close)(CUdeviceptr, Submit real) noexcept;
     void (*tensor_map)(const void* descriptor_128_bytes, CUdeviceptr) noexcept;  // after cuTensorMapEncode*/ReplaceAddress
 
     // The doors themselves.

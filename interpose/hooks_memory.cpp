@@ -206,6 +206,19 @@ HOOK(cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr address)) {
     return up->ipc_get(handle, address, real);
 }
 
+HOOK(cuIpcOpenMemHandle, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags)) {
+    ENTER(cuIpcOpenMemHandle, (address, handle, flags));
+    return up->ipc_open(address, handle, flags, real);
+}
+HOOK(cuIpcOpenMemHandle_v2, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags)) {
+    ENTER(cuIpcOpenMemHandle_v2, (address, handle, flags));
+    return up->ipc_open(address, handle, flags, real);
+}
+HOOK(cuIpcCloseMemHandle, (CUdeviceptr address)) {
+    ENTER(cuIpcCloseMemHandle, (address));
+    return up->ipc_close(address, real);
+}
+
 OBSERVE(cuTensorMapEncodeTiled,
         (CUtensorMap * map, CUtensorMapDataType type, cuuint32_t rank, void* address, const cuuint64_t* dims,
          const cuuint64_t* strides, const cuuint32_t* box, const cuuint32_t* element_strides, CUtensorMapInterleave interleave,

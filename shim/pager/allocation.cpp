@@ -1,4 +1,6 @@
 // DevicePager: buffers made, freed, kept mapped for the next allocation of their size, and given up.
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "shim/host/quiet_thread.hpp"
@@ -312,6 +314,23 @@ CUresult DevicePager::pin(Buffer* b) {
     --b->holds, --b->granted;
     mover_wake_.notify_one();
     return CUDA_SUCCESS;
+}
+
+CUresult DevicePager::share(Buffer* b, std::vector<Shared>& out) {
+    if (const CUresult result = pin(b); result != CUDA_SUCCESS) return result;
+    Lock lock(mutex_);
+    CUresult result = b->device_frames.empty() ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+    for (const Frame* f : b->device_frames) {
+        int descriptor = -1;
+        if (result == CUDA_SUCCESS) result = backing_->share_frame(*f, descriptor);
+        if (result == CUDA_SUCCESS) out.push_back({descriptor, f->bytes});
+    }
+    if (result != CUDA_SUCCESS) {
+        for (const Shared& s : out) close(s.descriptor);
+        out.clear();
+    }
+    if (!holds("shared")) b->pinned = false;
+    return result;
 }
 
 CUresult DevicePager::peer_access(CUdevice reader, bool on) {

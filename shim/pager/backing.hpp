@@ -42,6 +42,8 @@ class Backing {
     virtual void share(CUdevice reader, bool on) = 0;
     // ... and to what is mapped now.
     virtual CUresult allow_again(CUdeviceptr at, std::size_t bytes) = 0;
+    // A descriptor by which other processes may map the frame; CUDA_ERROR_NOT_SUPPORTED where there is none.
+    virtual CUresult share_frame(const Frame&, int& descriptor) = 0;
     virtual CUresult unmap(CUdeviceptr at, std::size_t bytes) = 0;
     // Queues a copy of whole frames.
     virtual CUresult copy_out(const Frame& host, const Frame& device, CUstream) = 0;

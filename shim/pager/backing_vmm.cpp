@@ -99,6 +99,11 @@ class VmmBacking final : public Backing {
         return insist([&] { return driver_.cuMemSetAccess(at, bytes, readers_.data(), readers_.size()); });
     }
 
+    CUresult share_frame(const Frame& frame, int& descriptor) override {
+        if (!exportable_ || frame.place != Place::device || !driver_.cuMemExportToShareableHandle) return CUDA_ERROR_NOT_SUPPORTED;
+        return insist([&] { return driver_.cuMemExportToShareableHandle(&descriptor, frame.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0); });
+    }
+
     CUresult unmap(CUdeviceptr at, std::size_t bytes) override { return insist([&] { return driver_.cuMemUnmap(at, bytes); }); }
 
     CUresult copy_out(const Frame& host, const Frame& device, CUstream stream) override {

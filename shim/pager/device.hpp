@@ -82,6 +82,13 @@ class DevicePager {
 
     // Brought to the device, or where that cannot be, to host frames, and never moved again; CUDA's error if neither can be.
     CUresult pin(Buffer*);
+    // Pinned, with descriptors of its frames, the caller's to close, in address order. CUDA_ERROR_NOT_SUPPORTED: there are none,
+    // or host frames were all that could be had.
+    struct Shared {
+        int descriptor;
+        std::size_t bytes;
+    };
+    CUresult share(Buffer*, std::vector<Shared>& out);
     // Kernels of `reader` may reach this device's memory from now on, or no more.
     CUresult peer_access(CUdevice reader, bool on);
     // The program wrote [at, at + bytes) of `table` from host memory: `targets` are what the addresses among it point to

@@ -44,6 +44,11 @@ std::string DevicePager::invariants() const {
 
 void DevicePager::held(std::size_t& frames, std::size_t& mappings) {
     Lock lock(mutex_);
+    // What is between two places is in neither.
+    granted_.wait_for(lock, std::chrono::seconds(2), [&] {
+        mover_wake_.notify_one();
+        return moves_.empty() || stopping_;
+    });
     const bool landing = backing_->host_frames_can_be_mapped();
     frames = device_pool_->frames() + (landing ? host_pool_->frames() : 0);
     mappings = frames;  // the aliases

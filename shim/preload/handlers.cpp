@@ -92,6 +92,7 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
         if (waited == CUDA_SUCCESS) p.streams().synchronised_context(context, up_to);
     }
     if (Learner* learner = s->learning()) learner->recorder.released(at);
+    s->sharing().freed(at);
     const CUresult result = b->device->free(at, nullptr, false);
     return result != CUDA_SUCCESS ? result : waited;
 }
@@ -102,6 +103,7 @@ CUresult free_async(CUdeviceptr at, CUstream stream, const char*, Submit real) n
     pager::Buffer* b = s->pager().find(at);
     if (!b) return CUDA_ERROR_INVALID_VALUE;
     if (Learner* learner = s->learning()) learner->recorder.released(at);
+    s->sharing().freed(at);
     return b->device->free(at, stream, true);
 }
 
@@ -322,6 +324,7 @@ void context_destroying(CUcontext context) noexcept {
     Session* s = Session::get();
     if (!s) return;
     if (executor::Executor* plan = s->executing()) plan->context_destroying(context);
+    s->sharing().context_destroying(context);
     s->pager().context_destroying(context);
     if (Learner* learner = s->learning()) learner->timers.context_destroying(context);
     std::lock_guard lock(g_graphs_mutex);
@@ -367,11 +370,15 @@ CUresult total_memory(std::size_t* bytes, CUdevice device, Submit real) noexcept
 
 CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at, Submit real) noexcept {
     Session* s = Session::get();
-    if (!s || !s->pager().in_arena(at) || !holds("questions")) return real();
-    pager::Buffer* b = s->pager().find(at);
     CUdeviceptr found = 0;
     std::size_t size = 0;
-    if (!b || !b->device->range_of(at, found, size)) return CUDA_ERROR_NOT_FOUND;
+    if (!s || !holds("questions")) return real();
+    if (s->pager().in_arena(at)) {
+        pager::Buffer* b = s->pager().find(at);
+        if (!b || !b->device->range_of(at, found, size)) return CUDA_ERROR_NOT_FOUND;
+    } else if (!s->sharing().range_of(at, found, size)) {
+        return real();
+    }
     if (base) *base = found;
     if (bytes) *bytes = size;
     return CUDA_SUCCESS;
@@ -402,7 +409,7 @@ bool answer(Session& s, void* data, CUpointer_attribute attribute, CUdeviceptr a
         case CU_POINTER_ATTRIBUTE_BUFFER_ID: put(static_cast<unsigned long long>(b->id) + 1); return true;
         case CU_POINTER_ATTRIBUTE_IS_MANAGED: put(0u); return true;
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: put(static_cast<int>(b->device->device())); return true;
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: put(0u); return true;
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: put(pool ? 0u : 1u); return true;
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: put(base); return true;
         case CU_POINTER_ATTRIBUTE_RANGE_SIZE: put(bytes); return true;
         case CU_POINTER_ATTRIBUTE_MAPPED: put(1u); return true;
@@ -468,12 +475,39 @@ CUresult escaping(CUdeviceptr at, Escape kind, const char*) noexcept {
     return b->device->pin(b);
 }
 
-CUresult ipc_get(CUipcMemHandle*, CUdeviceptr at, Submit real) noexcept {
+CUresult ipc_get(CUipcMemHandle* handle, CUdeviceptr at, Submit real) noexcept {
     Session* s = Session::get();
     if (!s || !s->pager().in_arena(at)) return real();
-    static log::Once once;
-    if (once.first()) log::warn("cuIpcGetMemHandle: managed memory cannot be shared by IPC handles; use UDNNMEM_ONLY or UDNNMEM_DISABLE for this program");
-    return CUDA_ERROR_NOT_SUPPORTED;
+    if (!handle) return CUDA_ERROR_INVALID_VALUE;
+    try {
+        const CUresult result = s->sharing().get(*handle, at);
+        if (result == CUDA_SUCCESS) UDNNMEM_LOG_ONCE(info, "memory shared by IPC handles stays on the device; processes without this library cannot open them");
+        if (result == CUDA_ERROR_NOT_SUPPORTED)
+            UDNNMEM_LOG_ONCE(warn, "cuIpcGetMemHandle: managed memory cannot be shared by IPC handles here (its frames cannot be exported, or are the host's); use UDNNMEM_ONLY or UDNNMEM_DISABLE for this program");
+        return result;
+    } catch (...) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+}
+
+CUresult ipc_open(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags, Submit real) noexcept {
+    if (!ipc::Sharing::ours(handle)) return real();
+    Session* s = Session::get(true);
+    if (!s) return real();
+    if (!address || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+    try {
+        const CUresult result = s->sharing().open(*address, handle);
+        if (result == CUDA_ERROR_MAP_FAILED) UDNNMEM_LOG_ONCE(warn, "cuIpcOpenMemHandle: the process that shared the memory has ended, freed it, or is another user's");
+        return result;
+    } catch (...) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+}
+
+CUresult ipc_close(CUdeviceptr at, Submit real) noexcept {
+    Session* s = Session::get();
+    CUresult result;
+    return s && s->sharing().close(at, result) ? result : real();
 }
 
 void host_memory(CUdeviceptr at, std::size_t bytes) noexcept {
@@ -531,6 +565,8 @@ const Handlers handlers = {
     .pool_trim = pool_trim,
     .escaping = escaping,
     .ipc_get = ipc_get,
+    .ipc_open = ipc_open,
+    .ipc_close = ipc_close,
     .tensor_map = tensor_map,
     .unknown_version = unknown_version,
     .graph_node = graph_node,

@@ -48,7 +48,7 @@ std::int32_t number_in(std::initializer_list<const char*> names) {
 void forked_child() {
     // The mover's thread and the driver's state are the parent's.
     g_over.store(true);
-    g_session.store(nullptr);
+    if (Session* s = g_session.exchange(nullptr)) s->sharing().forked();
     interpose::install(nullptr);
 }
 
@@ -141,6 +141,10 @@ bool Session::start() {
     }
     if (const char* ms = std::getenv("UDNNMEM_TEST_DEADLINE_MS")) settings.deadline_ns = std::atoll(ms) * 1'000'000;
     pager_ = std::make_unique<pager::Pager>(driver, settings, *this);
+    sharing_ = std::make_unique<ipc::Sharing>(*pager_, [] {
+        interpose::hold_guard_for_life();
+        pthread_setname_np(pthread_self(), "udnnmem-ipc");
+    });
     open_trace();
     start_learning();
     return true;

@@ -12,6 +12,7 @@
 #include "interpose/handlers.hpp"
 #include "profiler/trace/writer/trace_writer.hpp"
 #include "shim/executor/executor.hpp"
+#include "shim/ipc/sharing.hpp"
 #include "shim/options/options.hpp"
 #include "shim/pager/pager.hpp"
 #include "shim/preload/learner.hpp"
@@ -27,6 +28,7 @@ class Session final : public pager::Sink {
     static void end_paging(const std::string& why) noexcept;
 
     pager::Pager& pager() { return *pager_; }
+    ipc::Sharing& sharing() { return *sharing_; }
     const Options& options() const { return options_; }
     bool accepts_new() const { return accepting_.load(std::memory_order_relaxed); }
     // While the run's iteration is being learned; null before and after.
@@ -64,6 +66,7 @@ class Session final : public pager::Sink {
 
     Options options_;
     std::unique_ptr<pager::Pager> pager_;
+    std::unique_ptr<ipc::Sharing> sharing_;
     std::unique_ptr<profiler::TraceWriter> trace_;
     std::unique_ptr<executor::Executor> executor_;   // none on demand
     std::unique_ptr<Learner> learner_;               // none without a trace and on demand

@@ -6,7 +6,7 @@ ifeq ($(VARIANT),)
 $(BUILD)/breakable/libudnnmem.so: $(B)/libudnnmem.so
 	@$(MAKE) --no-print-directory VARIANT=breakable $@
 TEST_NEEDS += $(BUILD)/breakable/libudnnmem.so
-TEST_SUITES += tests/e2e/faults.py
+TEST_SUITES += tests/e2e/faults.py tests/e2e/ipc.py
 endif
 
 CHECK_SUITES += tests/e2e/soak.py

@@ -97,6 +97,8 @@ const Handlers table = [] {
         return probe.swallow ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
     };
     h.ipc_get = [](CUipcMemHandle*, CUdeviceptr, Submit real) noexcept { return real_of("ipc_get", real); };
+    h.ipc_open = [](CUdeviceptr*, const CUipcMemHandle&, unsigned, Submit real) noexcept { return real_of("ipc_open", real); };
+    h.ipc_close = [](CUdeviceptr, Submit real) noexcept { return real_of("ipc_close", real); };
     h.tensor_map = [](const void*, CUdeviceptr) noexcept { told("tensor_map"); };
     h.unknown_version = [](const char*, int version) noexcept {
         probe.unknown_version = version;

@@ -27,6 +27,7 @@ struct CountingBacking final : Backing {
     CUresult map(CUdeviceptr, const std::vector<Frame*>&) override { return CUDA_SUCCESS; }
     void share(CUdevice, bool) override {}
     CUresult allow_again(CUdeviceptr, std::size_t) override { return CUDA_SUCCESS; }
+    CUresult share_frame(const Frame&, int&) override { return CUDA_ERROR_NOT_SUPPORTED; }
     CUresult unmap(CUdeviceptr, std::size_t) override { return CUDA_SUCCESS; }
     CUresult copy_out(const Frame&, const Frame&, CUstream) override { return CUDA_SUCCESS; }
     CUresult copy_in(const Frame&, const Frame&, CUstream) override { return CUDA_SUCCESS; }

@@ -1,6 +1,6 @@
 // Traps: memory shared between two processes by CUDA's own handles, each process with the library or without it (under the
-// suite; alone neither has it). Memory of ours cannot be shared like this and says so; then the words go by a pipe, as in a
-// program that minds the error. What is the driver's is opened under the library as without.
+// suite; alone neither has it). With it on both sides memory is shared; a process without it cannot open a handle of ours, and
+// is given the words by a pipe, as in a program that minds the error. What is the driver's is opened under the library as without.
 #include "tests/e2e/traps/traps.hpp"
 
 #include <sys/wait.h>
@@ -26,55 +26,86 @@ void get(int fd, void* data, size_t bytes) {
   }
 }
 
-// Shares a buffer, pushes everything out, and reads what the other side has added.
-void own(World& w, int in, int out, bool& refused) {
-  const CUdeviceptr x = w.stepped();
+// A buffer, and a small allocation that shares its memory with others.
+constexpr unsigned kShared[] = {kWords, 1000};
+
+// Shares them, pushes everything out, and reads what the other side has added. True if the other could open them.
+bool own(World& w, int in, int out) {
   const CUstream s = w.stream();
-  w.press(s);
-  CUipcMemHandle handle{};
-  const CUresult result = cuIpcGetMemHandle(&handle, x);
-  if (result != CUDA_ERROR_NOT_SUPPORTED) CHECK(result);
-  refused = result != CUDA_SUCCESS;
-  put(out, &refused, sizeof refused);
-  put(out, &handle, sizeof handle);
-  std::vector<unsigned> words(kWords);
-  if (refused) words = traps::read(x, kWords), put(out, words.data(), words.size() * 4);
-  w.press(s);
-  char done;
-  get(in, &done, 1);
-  if (refused) {
-    get(in, words.data(), words.size() * 4);
-    CHECK(cuMemcpyHtoD(x, words.data(), words.size() * 4));
+  CUdeviceptr at[2];
+  bool all_opened = true;
+  for (int i = 0; i < 2; ++i) {
+    at[i] = w.stepped(kShared[i], 7 + static_cast<unsigned>(i));
+    w.press(s);
+    CUipcMemHandle handle{};
+    bool shared = cuIpcGetMemHandle(&handle, at[i] + 4 * kStride % (kShared[i] * 4)) == CUDA_SUCCESS, opened;
+    put(out, &shared, sizeof shared);
+    put(out, &handle, sizeof handle);
+    w.press(s);
+    get(in, &opened, sizeof opened);
+    std::vector<unsigned> words;
+    if (!opened) words = traps::read(at[i], kShared[i]), put(out, words.data(), words.size() * 4);
+    w.press(s);
+    char done;
+    get(in, &done, 1);
+    if (!opened) {
+      get(in, words.data(), words.size() * 4);
+      CHECK(cuMemcpyHtoD(at[i], words.data(), words.size() * 4));
+    }
+    w.press(s);
+    tell("owner reads", traps::read(at[i], kShared[i]));
+    launch_wide(s, w.add, at[i], at[i], at[i], kShared[i]);
+    CHECK(cuStreamSynchronize(s));
+    put(out, &done, 1);
+    get(in, &done, 1);
+    all_opened = all_opened && opened;
   }
+  for (CUdeviceptr x : at) CHECK(cuMemFree(x));
   w.press(s);
-  tell("owner reads", traps::read(x, kWords));
-  CHECK(cuMemFree(x));
+  return all_opened;
 }
 
-// Opens it, or is given the words, and doubles them.
-void borrow(World& w, int in, int out) {
-  bool refused;
-  CUipcMemHandle handle;
-  get(in, &refused, sizeof refused);
-  get(in, &handle, sizeof handle);
+// Opens them, or is given the words, and doubles them; sees what the owner writes then.
+bool borrow(World& w, int in, int out) {
   const CUstream s = w.stream();
-  CUdeviceptr x;
-  std::vector<unsigned> words(kWords);
-  if (refused) {
-    get(in, words.data(), words.size() * 4);
-    x = w.allocate(kWords * 4ul);
-    CHECK(cuMemcpyHtoD(x, words.data(), words.size() * 4));
-  } else {
-    CHECK(cuIpcOpenMemHandle(&x, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  bool all_opened = true;
+  for (unsigned n : kShared) {
+    bool shared;
+    CUipcMemHandle handle;
+    get(in, &shared, sizeof shared);
+    get(in, &handle, sizeof handle);
+    CUdeviceptr x = 0, again = 0, base = 0;
+    size_t bytes = 0;
+    const bool opened = shared && cuIpcOpenMemHandle(&x, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == CUDA_SUCCESS;
+    put(out, &opened, sizeof opened);
+    std::vector<unsigned> words(n);
+    if (!opened) {
+      get(in, words.data(), words.size() * 4);
+      x = w.allocate(n * 4ul);
+      CHECK(cuMemcpyHtoD(x, words.data(), words.size() * 4));
+    } else {
+      CHECK(cuMemGetAddressRange(&base, &bytes, x + 4));
+      if (base != x || bytes < n * 4ul) exit(7);
+      CHECK(cuIpcOpenMemHandle(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));  // counted
+      CHECK(cuIpcCloseMemHandle(again));
+    }
+    w.press(s);
+    launch_wide(s, w.add, x, x, x, n);
+    w.press(s);
+    tell("borrower reads", words = traps::read(x, n));
+    char done = 'd';
+    put(out, &done, 1);
+    if (!opened) put(out, words.data(), words.size() * 4);
+    get(in, &done, 1);
+    if (!opened) launch_wide(s, w.add, x, x, x, n);
+    CHECK(cuStreamSynchronize(s));
+    tell("borrower reads then", traps::read(x, n));
+    CHECK(opened ? cuIpcCloseMemHandle(x) : cuMemFree(x));
+    if (opened && cuIpcCloseMemHandle(x) == CUDA_SUCCESS) exit(8);
+    put(out, &done, 1);
+    all_opened = all_opened && opened;
   }
-  w.press(s);
-  launch_wide(s, w.add, x, x, x, kWords);
-  w.press(s);
-  tell("borrower reads", traps::read(x, kWords));
-  if (refused) words = traps::read(x, kWords);
-  CHECK(refused ? cuMemFree(x) : cuIpcCloseMemHandle(x));
-  put(out, "d", 1);
-  if (refused) put(out, words.data(), words.size() * 4);
+  return all_opened;
 }
 
 // The other process: this program again, in an environment with the preload or without it.
@@ -94,9 +125,8 @@ void shared(unsigned seed) {
   const pid_t other = start(!owner, preload, seed, there[0], back[1]);
   close(there[0]), close(back[1]);
   World w(seed);
-  bool refused = false;
-  if (owner) own(w, back[0], there[1], refused);
-  else borrow(w, back[0], there[1]);
+  const bool opened = owner ? own(w, back[0], there[1]) : borrow(w, back[0], there[1]);
+  if (preload) tell("opened", opened);  // else it is opened alone only
   int status = 0;
   waitpid(other, &status, 0);
   tell("the other ended with", static_cast<unsigned>(status));
@@ -109,8 +139,7 @@ int ipc_process(int argc, char** argv) {
   const int in = atoi(argv[3]), out = atoi(argv[4]);
   if (!freopen("/dev/null", "w", stdout)) return 3;  // what this process prints comes at any time
   World w(static_cast<unsigned>(strtoul(argv[2], nullptr, 10)));
-  bool refused = false;
-  if (!strcmp(argv[1], "ipc-owner")) own(w, in, out, refused);
+  if (!strcmp(argv[1], "ipc-owner")) own(w, in, out);
   else borrow(w, in, out);
   return 0;
 }

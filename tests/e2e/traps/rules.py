@@ -24,6 +24,7 @@ RULES = {  # what does not hold: the trap that notices
     "learn": "table-kernel-moved",           # ... and those in tables that were out
     "host-memory": "table-in-pinned",        # pinned memory may hold any address
     "variables": "table-in-constant",        # what a module's variable points to stays
+    "shared": "ipc-to-with",                 # what another process has opened stays
     "peers": "two-devices",                  # peers reach what moves
     "graph-node": "graph-by-hand",           # a node's memory is mapped when the driver looks
     "graph": "graph-frozen",                 # a graph's buffers are there when it is launched

@@ -1,0 +1,1 @@
+$(call library,ipc,$(wildcard shim/ipc/*.cpp))

@@ -1,0 +1,1 @@
+$(call unit_test,ipc,$(wildcard tests/unit/ipc/*.cpp),ipc host)
