@@ -1,5 +1,5 @@
-// check SCENARIO [--preemptions N] [--executions N] [--seed N] | --list: every schedule of two launching threads, the mover and the
-// device, over the pager's own code, with two buffers in a budget of one. Exit status 0: nothing is wrong; 1: the first
+// check SCENARIO [--states N] [--walks N] [--seed N] [--audit N] | --list: every schedule of two launching threads, the mover
+// and the device, over the pager's own code, with two buffers in a budget of one. Exit status 0: nothing is wrong; 1: the first
 // schedule that breaks a promise is printed; 2: usage.
 #include "tests/model/driver.hpp"
 #include "tests/model/scheduler.hpp"
@@ -42,7 +42,7 @@ struct Paged final : World {
     CUdeviceptr x = 0, y = 0;
     std::vector<Buffer*> made;
     std::uint64_t expected[2][words] = {};
-    bool over = false;
+    const Op* at_work[3] = {};  // of each launching thread
 
     explicit Paged(const Setting& s) : fake(static_cast<std::size_t>(s.budget + (s.exceed ? 1 : 0)), s.landing), setting(s) {
         driver = &fake;
@@ -52,18 +52,6 @@ struct Paged final : World {
         settings.small_below = 1;
         pager = std::make_unique<Pager>(fake.table(), settings, sink);
     }
-    ~Paged() override {
-        pager->stop();
-        if (device) {
-            for (const auto* list : {&device->buffers_, &device->recycled_})
-                for (Buffer* b : *list) delete b;
-            munmap(pager->arena_.table_, pager->arena_.bytes_ / granule * sizeof(void*));
-            pager->devices_[0] = nullptr;
-            delete device;
-        }
-        driver = nullptr;
-    }
-
     // What a buffer holds, wherever it is.
     std::uint64_t word(CUdeviceptr at, int n) const {
         const Buffer* b = pager->find(at);
@@ -73,6 +61,10 @@ struct Paged final : World {
     void synchronise() {
         for (CUstream s : fake.streams())
             while (fake.can_step(s)) fake.step(s);
+    }
+    bool busy() const {
+        const auto all = fake.streams();
+        return std::any_of(all.begin(), all.end(), [&](CUstream s) { return fake.can_step(s); });
     }
     void device_choices(std::vector<int>& out) override {
         int n = 0;
@@ -98,22 +90,45 @@ struct Paged final : World {
                        b->host_valid << 8 | b->hash_known << 9 | b->pinned << 10 | b->moving << 11 | b->live << 12 | b->slab << 13);
         h = mix(h, b->last_use.peek() << 32 | b->streams.peek());
         h = mix(h, b->holds << 16 | b->granted);
-        h = mix(h, b->looked_through);
+        h = mix(h, b->looked_through << 32 | b->host_as_of);
         const std::uint64_t behind = fake.behind(b->base);
         h = mix(h, !behind                                                              ? 0
                    : !b->device_frames.empty() && behind == b->device_frames[0]->handle ? 1
                    : !b->host_frames.empty() && behind == b->host_frames[0]->handle     ? 2
                                                                                         : 3);
     }
+    // Who waits for memory marks the tails of streams that have none, else it looks and waits again.
+    bool worth_waking() override {
+        for (const auto& s : pager->streams_.slots_)
+            if (s->last_op.peek() > s->marked.peek()) return true;
+        return false;
+    }
+    // Leases and streams are made under way.
+    std::uint64_t name_of(const void* object) override {
+        std::uint64_t n = 1000;
+        auto within = [&](const auto* whole) {
+            ++n;
+            const auto offset = static_cast<std::size_t>(static_cast<const char*>(object) - reinterpret_cast<const char*>(whole));
+            return offset < sizeof *whole ? mix(n, offset) : 0;
+        };
+        if (pager)
+            for (const auto& s : pager->streams_.slots_)
+                if (const std::uint64_t name = within(s.get())) return name;
+        n = 2000;
+        for (const Lease* l = udnnmem::pager::first_lease().peek(); l; l = l->next)
+            if (const std::uint64_t name = within(l)) return name;
+        return 0;
+    }
     std::uint64_t hash() override {
         if (!device) return 0;
         std::map<std::uint64_t, std::uint64_t> names;
+        auto physical = [&](const Frame* f) { return f->handle ? f->handle : fake.behind(reinterpret_cast<CUdeviceptr>(f->cpu)); };
         for (const Buffer* b : device->buffers_) {
-            for (const Frame* f : b->device_frames) names[f->handle] = b->id * 4 + 1;
-            for (const Frame* f : b->host_frames) names[f->handle] = b->id * 4 + 2;
+            for (const Frame* f : b->device_frames) names[physical(f)] = b->id * 4 + 1;
+            for (const Frame* f : b->host_frames) names[physical(f)] = b->id * 4 + 2;
         }
         for (const Move& m : device->moves_)
-            for (const Frame* f : m.frames) names[f->handle] = m.buffer->id * 4 + 3;
+            for (const Frame* f : m.frames) names[physical(f)] = m.buffer->id * 4 + 3;
         std::uint64_t h = fake.hash(names);
         h = mix(h, pager->streams_.sequence_.peek());
         h = mix(h, static_cast<std::uint64_t>(pager->streams_.capturing_.peek()));
@@ -127,11 +142,16 @@ struct Paged final : World {
             h = mix(h, static_cast<std::uint64_t>(m.kind) | static_cast<std::uint64_t>(m.stage) << 4 | m.copy << 8 | m.clean << 9 | m.cancelled << 10 | m.recorded << 11);
             h = mix(h, (m.buffer ? m.buffer->id : 99) << 16 | static_cast<std::uint64_t>(m.ticket + 1));
             h = mix(h, static_cast<std::uint64_t>(fake.pending(m.event)) << 8 | static_cast<std::uint64_t>(m.search + 2));
+            if (m.ticket >= 0)
+                if (const std::uint64_t* answer = device->hasher_.pinned_->answers[m.ticket]; fake.answered(answer)) h = mix(h, answer[0]);
             for (const Buffer* b : m.searched) h = mix(h, b->id);
             for (const Buffer* b : m.through) h = mix(h, b->id + 50);
-            h = mix(h, m.seen);
+            h = mix(h, m.seen << 32 | m.used << 1 | m.still);
         }
         for (const Request* r : device->requests_) {
+            for (int whose = 0; whose < 3; ++whose)
+                if (at_work[whose])
+                    for (const auto& asked : at_work[whose]->requests) h = mix(h, &asked.second == r ? whose + 1u : 0u);
             h = mix(h, r->everything | r->host_allowed << 1 | r->moved << 2 | r->holding << 3 | r->done << 4 | static_cast<std::uint64_t>(r->result) << 5);
             for (const Buffer* b : r->need) h = mix(h, b->id);
             for (const Buffer* b : r->uncopied) h = mix(h, b->id + 100);
@@ -139,6 +159,7 @@ struct Paged final : World {
         h = mix(h, static_cast<std::uint64_t>(device->frozen_) | device->everything_use_ << 8 | device->everything_streams_ << 32);
         h = mix(h, device->device_pool_->in_use() | device->host_pool_->in_use() << 32);
         auto hash_orders = [&](const auto& orders) {
+            h = mix(h, orders.size());
             for (const Order& o : orders) h = mix(h, o.id * 4 + static_cast<std::uint64_t>(o.kind) + (o.after << 16));
         };
         hash_orders(device->orders_out_), hash_orders(device->orders_in_), hash_orders(device->ordered_);
@@ -165,51 +186,66 @@ struct Launcher {
     int number;           // whose word grows
     std::uint64_t turn = 0;
 
-    void begin() { label(static_cast<std::uint64_t>(number) * 16 + ++turn); }
+    void begin() { label((static_cast<std::uint64_t>(number) * 16 + ++turn) * 2); }
+    // What a launch knows of what it has asked for is in the op: what it saw on the way there is nothing to it any more.
+    void entered(const Op& op) {
+        std::uint64_t h = mix(op.slow * 2 + op.captured, op.count);
+        for (const auto& [device, r] : op.requests) h = mix(h, r.holding * 2 + r.everything + r.need.size() * 4 + r.uncopied.size() * 64);
+        label(mix(static_cast<std::uint64_t>(number) * 16 + turn, h) | 1);
+    }
     // A kernel that adds one to this thread's word of each buffer.
     CUresult launch(std::vector<CUdeviceptr> buffers, bool everything = false) {
         begin();
         Op op;
+        w.at_work[number] = &op;
         op.stream = stream(number % 2);
         op.kernel = true;
         op.everything = everything;
         if (!everything)
             for (CUdeviceptr at : buffers) op.name(w.pager->find(at));
         const CUresult result = w.pager->enter(op);
+        entered(op);
         point();
         if (result != CUDA_SUCCESS) return violation("a launch is refused with " + std::to_string(result)), result;
         w.fake.submit(op.stream, {.kind = StreamOp::Kind::kernel, .touches = buffers, .word = number});
         for (CUdeviceptr at : buffers) ++w.expected[at == w.y][number];
         w.pager->leave(op, CUDA_SUCCESS);
+        w.at_work[number] = nullptr;
         return result;
     }
     // Writes over all of a buffer, or is refused by the driver.
     void fill(CUdeviceptr at, std::uint64_t value, bool refused) {
         begin();
         Op op;
+        w.at_work[number] = &op;
         op.stream = stream(number % 2);
         Buffer* b = w.pager->find(at);
         op.name(b);
         if (b->residency.load(std::memory_order_relaxed) != Residency::device) op.overwrites.push_back(b);
         if (w.pager->enter(op) != CUDA_SUCCESS) return violation("a memset is refused");
+        entered(op);
         point();
         if (!refused) {
             w.fake.submit(op.stream, {.kind = StreamOp::Kind::fill, .touches = {at}, .value = value});
             std::fill(std::begin(w.expected[at == w.y]), std::end(w.expected[at == w.y]), value);
         }
         w.pager->leave(op, refused ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
+        w.at_work[number] = nullptr;
     }
     // Recorded into a graph: the driver looks at the addresses.
     void look_at(CUdeviceptr at) {
         begin();
         Op op;
+        w.at_work[number] = &op;
         op.stream = stream(number % 2);
         op.looked_at = true;
         op.name(w.pager->find(at));
         if (w.pager->enter(op) != CUDA_SUCCESS) return violation("a look is refused");
+        entered(op);
         point();
         if (!w.fake.behind(at)) violation("what the driver looks at is not mapped");
         w.pager->leave(op, CUDA_SUCCESS);
+        w.at_work[number] = nullptr;
     }
     void wait_behind_gate() { w.fake.submit(stream(number % 2), {.kind = StreamOp::Kind::gate}); }
     void open_gate() {
@@ -285,9 +321,9 @@ const Scenario scenarios[] = {
 // Both buffers hold something, X is out and Y is on the device; nothing is under way.
 void prepare(Paged& w) {
     w.device = w.pager->device(0);
-    know(&w.device->mutex_, sizeof w.device->mutex_, 1);
-    know(&w.device->mover_wake_, 1, 2);
-    know(&w.device->granted_, 1, 3);
+    know(w.pager.get(), sizeof *w.pager, 1);
+    know(w.device, sizeof *w.device, 2);
+    know_lock(&w.device->mutex_);
     Launcher setup{w, 2};
     w.x = setup.allocate();
     w.y = setup.allocate();
@@ -312,8 +348,8 @@ Outcome run(const Scenario& s, Limits limits) {
         s.first(w, a);
         label(2);
         join(other);
+        while (w.busy()) point();  // what runs still ends in any order
         quietly([&] {
-            w.synchronise();
             for (int i = w.x ? 0 : 1; i < 2; ++i)
                 for (int word = 0; word < words; ++word)
                     if (const std::uint64_t found = w.word(i ? w.y : w.x, word); found != w.expected[i][word])
@@ -335,18 +371,21 @@ int main(int argc, char** argv) {
     }
     Limits limits;
     for (int i = 2; i + 1 < argc; i += 2) {
-        if (!std::strcmp(argv[i], "--preemptions")) limits.preemptions = std::atoi(argv[i + 1]);
-        if (!std::strcmp(argv[i], "--seed")) limits.seed = std::strtoull(argv[i + 1], nullptr, 10);
-        if (!std::strcmp(argv[i], "--executions")) limits.executions = std::strtoull(argv[i + 1], nullptr, 10);
+        for (const auto& [name, value] : {std::pair{"--states", &limits.states}, {"--walks", &limits.walks}, {"--seed", &limits.seed}, {"--audit", &limits.audit}})
+            if (!std::strcmp(argv[i], name)) *value = std::strtoull(argv[i + 1], nullptr, 10);
     }
     for (const Scenario& s : scenarios) {
         if (argc < 2 || std::strcmp(argv[1], s.name)) continue;
         const Outcome found = run(s, limits);
-        std::printf("%s: %llu states, %llu executions, %llu points, %s\n", s.name, static_cast<unsigned long long>(found.states), static_cast<unsigned long long>(found.executions),
-                    static_cast<unsigned long long>(found.points), found.complete ? "complete" : "not complete");
+        auto n = [](std::uint64_t count) { return static_cast<unsigned long long>(count); };
+        if (limits.walks) std::printf("%s: %llu walks, %llu steps\n", s.name, n(found.walks), n(found.steps));
+        else
+            std::printf("%s: %llu states, %llu steps, %llu ways to the end, %zu deep, %d shared objects, %llu audited, %s\n", s.name, n(found.states), n(found.steps), n(found.ends), found.deepest,
+                        found.shared, n(found.audited), found.complete ? "complete" : "not complete");
         if (!found.wrong.empty()) std::printf("WRONG: %s\n", found.wrong.c_str());
-        return found.wrong.empty() ? 0 : 1;
+        std::fflush(stdout);
+        _exit(found.wrong.empty() ? 0 : 1);  // what is in the image has no destructors to run
     }
-    std::fprintf(stderr, "usage: %s --list | SCENARIO [--preemptions N] [--executions N] [--seed N]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s --list | SCENARIO [--states N] [--walks N] [--seed N] [--audit N]\n", argv[0]);
     return 2;
 }

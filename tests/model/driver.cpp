@@ -1,5 +1,6 @@
 #include "tests/model/driver.hpp"
 
+#include "tests/model/image.hpp"
 #include "tests/model/scheduler.hpp"
 
 namespace model {
@@ -55,6 +56,22 @@ bool FakeDriver::can_step(CUstream stream) const {
     if (queue.empty() || (queue.front().kind == StreamOp::Kind::gate && !gate_open)) return false;
     return queue.front().kind != StreamOp::Kind::wait || !pending_of_event[static_cast<std::size_t>(queue.front().event)];
 }
+std::uint64_t FakeDriver::bits(CUstream stream) const {
+    std::uint64_t own = 1;
+    for (const auto& [s, queue] : queues) {
+        if (s == stream) break;
+        own <<= 1;
+    }
+    for (const StreamOp& op : queues.at(stream))
+        if (op.kind == StreamOp::Kind::wait && pending_of_event[static_cast<std::size_t>(op.event)]) own |= bits_behind(op.event);
+    return own;
+}
+std::uint64_t FakeDriver::bits_behind(int event) const {
+    std::uint64_t all = 0;
+    for (const auto& [stream, queue] : queues)
+        if (std::any_of(queue.begin(), queue.end(), [&](const StreamOp& op) { return op.kind == StreamOp::Kind::event && op.event == event; })) all |= bits(stream);
+    return all;
+}
 bool FakeDriver::idle() const {
     return std::all_of(queues.begin(), queues.end(), [](const auto& q) { return q.second.empty(); });
 }
@@ -104,6 +121,13 @@ void FakeDriver::end(CUstream stream) {
         case StreamOp::Kind::gate: break;
     }
     queues[stream].pop_front();
+}
+
+bool FakeDriver::answered(const std::uint64_t* answer) const {
+    for (const auto& [stream, queue] : queues)
+        for (const StreamOp& op : queue)
+            if (op.answer == answer) return false;
+    return true;
 }
 
 std::uint64_t FakeDriver::hash(const std::map<std::uint64_t, std::uint64_t>& names) const {
@@ -166,6 +190,7 @@ pager::Driver FakeDriver::table() {
     };
     d.cuMemMap = [](CUdeviceptr at, std::size_t bytes, std::size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
         if (bytes != granule) violation("the model knows frames of one granule");
+        if (std::exchange(driver->hole, 0) != at) point();
         if (!driver->mapped.emplace(at, handle).second) {
             violation("memory is mapped where some is");
             return CUDA_ERROR_INVALID_VALUE;
@@ -174,6 +199,7 @@ pager::Driver FakeDriver::table() {
     };
     d.cuMemUnmap = [](CUdeviceptr at, std::size_t bytes) {
         point();  // once for the hole: what is in it when it closes began before it opened
+        driver->hole = at;
         for (std::size_t i = 0; i < bytes; i += granule)
             if (!driver->mapped.erase(at + i)) violation("what is not mapped is unmapped");
         return CUDA_SUCCESS;
@@ -181,9 +207,7 @@ pager::Driver FakeDriver::table() {
     d.cuMemSetAccess = [](CUdeviceptr, std::size_t, const CUmemAccessDesc*, std::size_t) { return CUDA_SUCCESS; };
     d.cuMemHostAlloc = [](void** memory, std::size_t bytes, unsigned) {
         if (bytes != granule) {  // the hasher's
-            static std::vector<char> all;
-            all.resize(std::max(all.size(), bytes));
-            *memory = all.data();
+            *memory = large_memory(bytes, false);  // its answers come first; searches find nothing here
             return CUDA_SUCCESS;
         }
         // A frame that only copies reach.
@@ -211,7 +235,7 @@ pager::Driver FakeDriver::table() {
     };
     d.cuStreamDestroy_v2 = [](CUstream) { return CUDA_SUCCESS; };
     d.cuStreamSynchronize = [](CUstream stream) {
-        point();
+        if (!driver->queues[stream].empty()) point(driver->bits(stream));
         while (!driver->queues[stream].empty()) driver->step(stream);
         return CUDA_SUCCESS;
     };
@@ -233,6 +257,8 @@ pager::Driver FakeDriver::table() {
         return CUDA_SUCCESS;
     };
     d.cuEventQuery = [](CUevent event) {
+        const int n = static_cast<int>(reinterpret_cast<std::uintptr_t>(event)) - 1;
+        if (driver->pending_of_event[static_cast<std::size_t>(n)]) point(driver->bits_behind(n));
         const bool passed = driver->pending_of_event[reinterpret_cast<std::uintptr_t>(event) - 1] == 0;
         note(passed);
         return passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;

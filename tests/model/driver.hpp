@@ -39,6 +39,11 @@ class FakeDriver {
     void begin(CUstream);
     void end(CUstream);
     bool idle() const;
+    // A bit for the stream by its place in streams(), and for those that it may have to wait for.
+    std::uint64_t bits(CUstream) const;
+    // ... and for those that an event waits for.
+    std::uint64_t bits_behind(int event) const;
+    bool answered(const std::uint64_t* answer) const;
     std::uint64_t word_at(CUdeviceptr, int word) const;
     // `names`: of the frames that somebody has, by handle; what the others hold matters to nobody.
     std::uint64_t hash(const std::map<std::uint64_t, std::uint64_t>& names) const;
@@ -55,6 +60,7 @@ class FakeDriver {
     std::vector<int> pending_of_event;                // ops in front of the newest record, and the record; 0: passed
     std::size_t device_bytes = 0, device_memory;
     bool landing;
+    CUdeviceptr hole = 0;                             // where something was unmapped last, if nothing was mapped since
     std::uint64_t next_handle = 1;
     CUdeviceptr next_address = 0x100000000;
     std::uintptr_t next_stream = 1;

@@ -1,8 +1,14 @@
 // The pager's own sources, all of them, in one piece.
 #include "tests/model/pager_under_model.hpp"
 
+#include "tests/model/image.hpp"
+
+#include <sys/mman.h>
+
 #include "shim/pager/allocation.cpp"
+#define mmap(at, bytes, ...) model::large_memory(bytes, true)
 #include "shim/pager/arena.cpp"
+#undef mmap
 #include "shim/pager/backing_vmm.cpp"
 #include "shim/pager/frames.cpp"
 #include "shim/pager/hasher.cpp"

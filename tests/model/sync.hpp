@@ -35,8 +35,11 @@
 
 namespace model {
 
-// Another thread, or the device, may go on here. Throws Stop where the execution is given up.
-void point();
+// Another thread may go on here, and the device on the streams (a bit each, by the number of the device's choice) that what
+// follows has to do with ...
+void point(std::uint64_t streams = ~std::uint64_t{0});
+// ... another thread alone, where the object is one that others use too.
+void point(const void* object, bool changes);
 // What the calling thread did or learned belongs to its state.
 void note(std::uint64_t what);
 // The same name in every execution, for objects made known; one for all others (which of them it is follows from what
@@ -51,8 +54,6 @@ void wait(void* condition, void* mutex, bool timed);
 void notify(void* condition, bool all);
 int start_thread(std::function<void()> body);
 void join_thread(int id);
-
-struct Stop {};
 
 template <class T>
 void noted(const void* object, T value) {
@@ -70,12 +71,12 @@ template <class T>
 class model_atomic {
     T value_{};
     // Pointers are set once, or under a lock.
-    static void before(memory_order order) {
-        if (order != memory_order_relaxed && !is_pointer_v<T>) model::point();
+    void before(memory_order order, bool changes) const {
+        if (order != memory_order_relaxed && !is_pointer_v<T>) model::point(this, changes);
     }
     template <class Change>
     T change(memory_order order, Change with) {
-        before(order);
+        before(order, true);
         model::noted(this, value_);
         return std::exchange(value_, static_cast<T>(with(value_)));
     }
@@ -85,22 +86,22 @@ class model_atomic {
     constexpr model_atomic(T value) noexcept : value_(value) {}
     model_atomic(const model_atomic&) = delete;
     T load(memory_order order = memory_order_seq_cst) const {
-        before(order);
+        before(order, false);
         model::noted(this, value_);
         return value_;
     }
     void store(T value, memory_order order = memory_order_seq_cst) {
-        before(order);
+        before(order, true);
         model::noted(this, value);
         value_ = value;
     }
     T exchange(T value, memory_order order = memory_order_seq_cst) {
-        before(order);
+        before(order, true);
         model::noted(this, value_);
         return std::exchange(value_, value);
     }
     bool compare_exchange_strong(T& expected, T desired, memory_order order = memory_order_seq_cst) {
-        before(order);
+        before(order, true);
         model::noted(this, value_);
         if (value_ == expected) return value_ = desired, true;
         expected = value_;
