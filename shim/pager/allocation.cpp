@@ -352,6 +352,7 @@ void DevicePager::wrote_pointers(Buffer* table, CUdeviceptr at, std::size_t byte
     std::erase_if(table->drags, [&](const Buffer::Drag& d) { return d.at >= at && d.at < at + bytes; });
     table->drags.insert(table->drags.end(), targets.begin(), targets.end());
     table->table.store(!table->drags.empty(), std::memory_order_release);
+    pager_.learned();
 }
 
 std::vector<Buffer::Drag> DevicePager::pointers_of(Buffer* table, CUdeviceptr at, std::size_t bytes) {

@@ -18,7 +18,7 @@ struct Move {
         compare,   // evict, clean: hashing, to see whether the host copy still holds
         copy,      // hash and copy out, or copy in
         check,     // remapped; the frames left behind are hashed once more (clean: the host copy is)
-        recheck,   // evict: they had changed: is the host copy what was copied?
+        recheck,   // they had changed: is the copy what was copied (evict), what they hold now (fetch)?
         recopy,    // evict: copied again
     };
     Kind kind = Kind::evict;

@@ -204,6 +204,7 @@ void DevicePager::learn_table(Buffer* b, std::uint64_t addresses) {
     for (auto [at, address] : found)
         if (Buffer* target = pager_.find(address); target && target != b) b->drags.push_back({at, address, target});
     b->table = b->opaque || !b->drags.empty();
+    if (b->table) pager_.learned();
 }
 
 // Kernels may have written the address of a buffer to memory from where ops that we let pass can reach it: slabs and
@@ -214,7 +215,7 @@ std::vector<Buffer*> DevicePager::to_search(const Buffer* b) {
     const std::uint64_t used = std::max(b->last_use.load(), everything_use_);
     std::vector<Buffer*> dirty;
     for (Buffer* s : buffers_)
-        if (s->live && s != b && (s->slab || s->capacity == granule()) && (!s->device_frames.empty() || (s->residency == Residency::host && backing_->host_frames_can_be_mapped())) &&
+        if (s->live && s != b && (s->slab || s->capacity == granule()) && (!s->device_frames.empty() || (!s->host_frames.empty() && backing_->host_frames_can_be_mapped())) &&
             std::max(s->last_use.load(), everything_use_) > s->looked_through && used > s->looked_through) dirty.push_back(s);
     return dirty;
 }
@@ -231,6 +232,7 @@ bool DevicePager::note_addresses(Move& m, const std::vector<Hasher::Found>& foun
         if (std::find(slab->drags.begin(), slab->drags.end(), drag) != slab->drags.end()) continue;
         slab->drags.push_back(drag);
         slab->table.store(true, std::memory_order_seq_cst);
+        pager_.learned();
         if (target == m.buffer && std::find(m.through.begin(), m.through.end(), slab) == m.through.end()) m.through.push_back(slab);
     }
     for (Buffer* s : looked_at) s->looked_through = std::max(s->looked_through, seen);
@@ -252,6 +254,7 @@ void DevicePager::search_thoroughly(Move& m, const std::vector<Buffer*>& dirty, 
         }
         s->opaque = true;
         s->table.store(true, std::memory_order_seq_cst);
+        pager_.learned();
         s->looked_through = UINT64_MAX;
         m.through.push_back(s);
     }
@@ -580,7 +583,21 @@ bool DevicePager::step_fetch(Move& m) {
             if (!passed(m)) return false;
             const Hash after = hasher_.read(m.ticket, nullptr);
             m.ticket = -1;
-            if (!(after == b->host_hash)) lost(b, "was written in host memory while it was fetched");
+            if (after == b->host_hash) return finish(m, Residency::device), true;
+            // An op that found its way there through memory wrote to the host frames, before they were copied or after.
+            b->host_hash = after;
+            if (!hash(m, b->device_frames, in_stream_) || !record(m, in_stream_)) {
+                lost(b, "was written in host memory while it was out");
+                return finish(m, Residency::device), true;
+            }
+            m.stage = Move::Stage::recheck;
+            return true;
+        }
+        case Move::Stage::recheck: {
+            if (!passed(m)) return false;
+            const Hash copied = hasher_.read(m.ticket, nullptr);
+            m.ticket = -1;
+            if (!(copied == b->host_hash)) lost(b, "was written in host memory while it was fetched");
             finish(m, Residency::device);
             return true;
         }

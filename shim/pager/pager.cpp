@@ -141,7 +141,15 @@ CUresult Pager::enter_slow(Op& op) {
     std::vector<Buffer*> named(op.buffers, op.buffers + op.count);
     named.insert(named.end(), op.more.begin(), op.more.end());
     std::vector<Buffer*> all;
-    follow(op, named, all);
+    std::uint64_t learned = 0;
+    auto resolve = [&] {
+        learned = learned_.load(std::memory_order_seq_cst);
+        all.clear();
+        follow(op, named, all);
+    };
+    // Whether more may lead somewhere than was known when `all` was made. With the lease open: what is learned from then on
+    // waits for it.
+    auto out_of_date = [&] { return learned_.load(std::memory_order_seq_cst) != learned; };
     auto name_all = [&] {
         op.count = 0;
         op.more.clear();
@@ -151,39 +159,55 @@ CUresult Pager::enter_slow(Op& op) {
         }
         publish(op, my_lease());
     };
-    if (!op.everything) {
-        name_all();
-        if (std::all_of(all.begin(), all.end(), [](Buffer* b) { return b->residency.load(std::memory_order_seq_cst) == Residency::device; }))
-            return CUDA_SUCCESS;
-        my_lease().close();
-    }
-    op.slow = true;
-    std::vector<DevicePager*> order = op.everything ? devices() : std::vector<DevicePager*>{};
-    for (Buffer* b : all)
-        if (std::find(order.begin(), order.end(), b->device) == order.end()) order.push_back(b->device);
-    std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->device() < b->device(); });
-    streams_.mark_tails();
-    for (DevicePager* d : order) {
-        Request request;
-        request.everything = op.everything;
-        request.host_allowed = op.captured;
-        request.paced_by = op.paced_by;
-        request.paced_number = op.paced_number;
-        for (Buffer* b : all)
-            if (b->device == d) request.need.push_back(b);
-        for (Buffer* b : op.overwrites)
-            if (b->device == d) request.overwrites.push_back(b);
-        op.requests.emplace_back(d, std::move(request));
-    }
-    for (std::size_t i = 0; i < op.requests.size(); ++i) {
-        const CUresult result = op.requests[i].first->acquire(op.requests[i].second);
-        if (result == CUDA_SUCCESS) continue;
-        for (std::size_t j = 0; j < i; ++j) op.requests[j].first->release(op.requests[j].second, false);
+    auto let_go = [&](std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i) op.requests[i].first->release(op.requests[i].second, false);
         op.requests.clear();
-        return result;
+    };
+    for (resolve();;) {
+        if (!op.everything) {
+            name_all();
+            if (out_of_date() && holds("learned")) {
+                my_lease().close();
+                resolve();
+                continue;
+            }
+            if (std::all_of(all.begin(), all.end(), [](Buffer* b) { return b->residency.load(std::memory_order_seq_cst) == Residency::device; }))
+                return CUDA_SUCCESS;
+            my_lease().close();
+        }
+        op.slow = true;
+        std::vector<DevicePager*> order = op.everything ? devices() : std::vector<DevicePager*>{};
+        for (Buffer* b : all)
+            if (std::find(order.begin(), order.end(), b->device) == order.end()) order.push_back(b->device);
+        std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->device() < b->device(); });
+        streams_.mark_tails();
+        for (DevicePager* d : order) {
+            Request request;
+            request.everything = op.everything;
+            request.host_allowed = op.captured;
+            request.paced_by = op.paced_by;
+            request.paced_number = op.paced_number;
+            for (Buffer* b : all)
+                if (b->device == d) request.need.push_back(b);
+            for (Buffer* b : op.overwrites)
+                if (b->device == d) request.overwrites.push_back(b);
+            op.requests.emplace_back(d, std::move(request));
+        }
+        for (std::size_t i = 0; i < op.requests.size(); ++i) {
+            const CUresult result = op.requests[i].first->acquire(op.requests[i].second);
+            if (result == CUDA_SUCCESS) continue;
+            let_go(i);
+            return result;
+        }
+        name_all();  // held buffers do not move, so what was granted is still so
+        if (op.everything || !out_of_date() || !holds("learned")) return CUDA_SUCCESS;
+        const std::vector<Buffer*> granted = all;
+        resolve();
+        auto was_granted = [&](Buffer* b) { return std::find(granted.begin(), granted.end(), b) != granted.end(); };
+        if (!op.everything && std::all_of(all.begin(), all.end(), was_granted)) return CUDA_SUCCESS;
+        my_lease().close();
+        let_go(op.requests.size());
     }
-    name_all();  // held buffers do not move, so what was granted is still so
-    return CUDA_SUCCESS;
 }
 
 void Pager::leave(Op& op, CUresult result) {

@@ -102,6 +102,8 @@ class Pager {
 
     // A state that nobody can repair: every later op is refused with CUDA_ERROR_UNKNOWN. One line.
     void fail(const std::string& line);
+    // More is known of what memory leads to: who has not published its op yet looks again.
+    void learned() { learned_.fetch_add(1, std::memory_order_seq_cst); }
     bool failed() const { return failed_.load(std::memory_order_relaxed); }
 
     void context_destroying(CUcontext);
@@ -124,6 +126,7 @@ class Pager {
     bool unusable_[kMostDevices] = {};
     bool arena_failed_ = false;
     std::atomic<bool> failed_{false};
+    std::atomic<std::uint64_t> learned_{0};
 };
 
 std::int64_t now_ns();

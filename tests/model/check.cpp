@@ -91,6 +91,7 @@ struct Paged final : World {
         h = mix(h, b->last_use.peek() << 32 | b->streams.peek());
         h = mix(h, b->holds << 16 | b->granted);
         h = mix(h, b->looked_through << 32 | b->host_as_of);
+        for (const auto& d : b->drags) h = mix(h, d.at + d.target->id);
         const std::uint64_t behind = fake.behind(b->base);
         h = mix(h, !behind                                                              ? 0
                    : !b->device_frames.empty() && behind == b->device_frames[0]->handle ? 1
@@ -144,6 +145,8 @@ struct Paged final : World {
             h = mix(h, static_cast<std::uint64_t>(fake.pending(m.event)) << 8 | static_cast<std::uint64_t>(m.search + 2));
             if (m.ticket >= 0)
                 if (const std::uint64_t* answer = device->hasher_.pinned_->answers[m.ticket]; fake.answered(answer)) h = mix(h, answer[0]);
+            if (m.search >= 0)
+                if (const std::uint64_t* answer = &device->hasher_.pinned_->searches[m.search].count; fake.answered(answer)) h = mix(h, *answer);
             for (const Buffer* b : m.searched) h = mix(h, b->id);
             for (const Buffer* b : m.through) h = mix(h, b->id + 50);
             h = mix(h, m.seen << 32 | m.used << 1 | m.still);
@@ -193,8 +196,8 @@ struct Launcher {
         for (const auto& [device, r] : op.requests) h = mix(h, r.holding * 2 + r.everything + r.need.size() * 4 + r.uncopied.size() * 64);
         label(mix(static_cast<std::uint64_t>(number) * 16 + turn, h) | 1);
     }
-    // A kernel that adds one to this thread's word of each buffer.
-    CUresult launch(std::vector<CUdeviceptr> buffers, bool everything = false) {
+    // A kernel that adds one to this thread's word of each buffer, also of those that it is not given but finds.
+    CUresult launch(std::vector<CUdeviceptr> buffers, bool everything = false, CUdeviceptr found = 0) {
         begin();
         Op op;
         w.at_work[number] = &op;
@@ -207,11 +210,28 @@ struct Launcher {
         entered(op);
         point();
         if (result != CUDA_SUCCESS) return violation("a launch is refused with " + std::to_string(result)), result;
+        if (found) buffers.push_back(found);
         w.fake.submit(op.stream, {.kind = StreamOp::Kind::kernel, .touches = buffers, .word = number});
         for (CUdeviceptr at : buffers) ++w.expected[at == w.y][number];
         w.pager->leave(op, CUDA_SUCCESS);
         w.at_work[number] = nullptr;
         return result;
+    }
+    // A kernel that writes the address of one buffer into another.
+    void put_address(CUdeviceptr table, CUdeviceptr of) {
+        begin();
+        Op op;
+        w.at_work[number] = &op;
+        op.stream = stream(number % 2);
+        op.kernel = true;
+        for (CUdeviceptr at : {table, of}) op.name(w.pager->find(at));
+        if (w.pager->enter(op) != CUDA_SUCCESS) return violation("a launch is refused");
+        entered(op);
+        point();
+        w.fake.submit(op.stream, {.kind = StreamOp::Kind::kernel, .touches = {table, of}, .pointer = of});
+        w.expected[table == w.y][pointer_word] = of;
+        w.pager->leave(op, CUDA_SUCCESS);
+        w.at_work[number] = nullptr;
     }
     // Writes over all of a buffer, or is refused by the driver.
     void fill(CUdeviceptr at, std::uint64_t value, bool refused) {
@@ -314,6 +334,8 @@ const Scenario scenarios[] = {
          b.launch({w.y});
      }},
     {"capture", "the driver looks at one, beside a launch", {}, [](Paged& w, Launcher& a) { a.look_at(w.x), a.launch({w.x}); }, [](Paged& w, Launcher& b) { b.launch({w.y}); }},
+    {"table", "a kernel writes an address, another finds it, beside a launch on what it leads to", {},
+     [](Paged& w, Launcher& a) { a.put_address(w.y, w.x), a.launch({w.y}, false, w.x); }, [](Paged& w, Launcher& b) { b.launch({w.x}); }},
     {"gate", "a kernel waits for what the other thread does after its launch", {},
      [](Paged& w, Launcher& a) { a.wait_behind_gate(), a.launch({w.y}); }, [](Paged& w, Launcher& b) { b.launch({w.x}), b.open_gate(); }},
 };

@@ -95,8 +95,14 @@ void FakeDriver::end(CUstream stream) {
             for (std::size_t i = 0; i < op.touches.size(); ++i) {
                 if (behind(op.touches[i]) != op.frames[i]) return violation("the memory behind an address changed under a running op");
                 auto& data = physical.at(op.frames[i]).data;
-                if (op.kind == StreamOp::Kind::kernel) ++data[op.word];
-                else std::fill(std::begin(data), std::end(data), op.value);
+                if (op.pointer) {
+                    if (i == 0) data[pointer_word] = op.pointer;
+                } else if (op.kind == StreamOp::Kind::kernel) {
+                    ++data[op.word];
+                }
+                else {
+                    std::fill(std::begin(data), std::end(data), op.value);
+                }
             }
             break;
         case StreamOp::Kind::copy: {
@@ -112,10 +118,20 @@ void FakeDriver::end(CUstream stream) {
             for (std::uint64_t w : from->second.data) h = mix(h, w);
             op.answer[0] = h;
             op.answer[1] = ~h;
-            op.answer[2] = 0;  // no addresses
+            op.answer[2] = is_pointer(from->second.data[pointer_word]);
             break;
         }
-        case StreamOp::Kind::find: *op.answer = 0; break;
+        case StreamOp::Kind::find:
+            for (const auto& [alias, place] : op.looks) {
+                auto at = physical.find(behind(alias));
+                if (at == physical.end()) return violation("a search of the mover's meets memory that is not mapped");
+                if (const std::uint64_t word = at->second.data[pointer_word]; is_pointer(word)) {
+                    op.found[2 * *op.answer] = place + 8 * pointer_word;
+                    op.found[2 * *op.answer + 1] = word;
+                    ++*op.answer;
+                }
+            }
+            break;
         case StreamOp::Kind::event:
         case StreamOp::Kind::wait:
         case StreamOp::Kind::gate: break;
@@ -145,7 +161,8 @@ std::uint64_t FakeDriver::hash(const std::map<std::uint64_t, std::uint64_t>& nam
             h = mix(h, static_cast<std::uint64_t>(op.kind) * 2 + op.begun);
             h = mix(h, name_behind(op.from) << 20 | name_behind(op.to));
             h = mix(h, op.value * 2 + (op.kind == StreamOp::Kind::wait && pending_of_event[static_cast<std::size_t>(op.event)]));
-            for (CUdeviceptr at : op.touches) h = mix(h, at);
+            for (CUdeviceptr at : op.touches) h = mix(h, at + op.pointer);
+            for (const auto& [alias, place] : op.looks) h = mix(h, name_behind(alias) + place);
         }
     }
     return h;
@@ -207,7 +224,7 @@ pager::Driver FakeDriver::table() {
     d.cuMemSetAccess = [](CUdeviceptr, std::size_t, const CUmemAccessDesc*, std::size_t) { return CUDA_SUCCESS; };
     d.cuMemHostAlloc = [](void** memory, std::size_t bytes, unsigned) {
         if (bytes != granule) {  // the hasher's
-            *memory = large_memory(bytes, false);  // its answers come first; searches find nothing here
+            *memory = large_memory(bytes, false);  // its answers come first
             return CUDA_SUCCESS;
         }
         // A frame that only copies reach.
@@ -269,10 +286,14 @@ pager::Driver FakeDriver::table() {
         *function = std::strstr(name, "find") ? find_function() : hash_function();
         return CUDA_SUCCESS;
     };
-    d.cuLaunchKernel = [](CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream stream, void** arguments, void**) {
+    d.cuLaunchKernel = [](CUfunction function, unsigned, unsigned count, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream stream, void** arguments, void**) {
         if (function == find_function()) {
             // (ranges, arena, bytes, found, room, number)
-            driver->submit(stream, {.kind = StreamOp::Kind::find, .answer = *static_cast<std::uint64_t**>(arguments[5])});
+            StreamOp op{.kind = StreamOp::Kind::find, .answer = *static_cast<std::uint64_t**>(arguments[5]), .found = *static_cast<CUdeviceptr**>(arguments[3])};
+            const auto* ranges = *static_cast<const std::uint64_t**>(arguments[0]);  // of three words: alias, words, place
+            for (unsigned i = 0; i < count; ++i) op.looks.emplace_back(ranges[3 * i], ranges[3 * i + 2]);
+            keep(op.answer, 8), keep(op.found, 64);
+            driver->submit(stream, std::move(op));
             return CUDA_SUCCESS;
         }
         // (data, words, first, arena, bytes, slot, blocks, answer)

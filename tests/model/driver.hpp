@@ -10,6 +10,8 @@ using namespace udnnmem;
 
 inline constexpr std::size_t granule = 64 << 10;
 inline constexpr int words = 4;
+inline constexpr int pointer_word = words - 1;
+inline bool is_pointer(std::uint64_t word) { return word >> 32; }
 
 struct StreamOp {
     enum class Kind { kernel, fill, copy, hash, find, event, wait, gate } kind;
@@ -18,6 +20,9 @@ struct StreamOp {
     std::uint64_t value = 0;
     CUdeviceptr to = 0, from = 0;       // copy, hash
     std::uint64_t* answer = nullptr;    // hash, find
+    std::vector<std::pair<CUdeviceptr, CUdeviceptr>> looks;  // find: through the first, at what stands at the second
+    CUdeviceptr* found = nullptr;       // find
+    CUdeviceptr pointer = 0;            // kernel: what it writes into the last word of the first that it touches, if anything
     int event = -1;
     bool begun = false;
     std::vector<std::uint64_t> frames;  // behind `touches` when it began

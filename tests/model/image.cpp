@@ -30,8 +30,8 @@ struct Heap {
 };
 char* g_memory = nullptr;  // the heap, then the stacks
 constexpr std::size_t kPage = 4096;
-constexpr int kLarge = 4;
-char* g_large[kLarge];     // of these the first page counts
+constexpr int kPages = 32;
+char* g_pages[kPages];     // of large memory, those that count
 bool g_inside = false;
 Fiber* g_running = nullptr;
 ucontext_t g_explorer;
@@ -175,8 +175,8 @@ template <class Part>
 static void for_each_part(Part part) {
     part(&__data_start, static_cast<std::size_t>(&_end - &__data_start));
     part(g_memory, static_cast<std::size_t>(heap().top - g_memory));
-    for (char* large : g_large)
-        if (large) part(large, kPage);
+    for (char* page : g_pages)
+        if (page) part(page, kPage);
     for (int i = 0; i < heap().count; ++i) {
         const Fiber* f = heap().fibers[i];
         if (!f->ended) part(f->lowest, static_cast<std::size_t>(f->stack + kStack - f->lowest));
@@ -209,9 +209,9 @@ void restore(const Snapshot& s) {
     const std::size_t heap_bytes = static_cast<std::size_t>(saved.top - g_memory);
     std::memcpy(g_memory, from + at, heap_bytes);
     at += heap_bytes;
-    for (char* large : g_large) {
-        if (!large) continue;
-        std::memcpy(large, from + at, kPage);
+    for (char* page : g_pages) {
+        if (!page) continue;
+        std::memcpy(page, from + at, kPage);
         at += kPage;
     }
     for (int i = 0; i < heap().count; ++i) {
@@ -252,8 +252,16 @@ extern "C" int __cxa_thread_atexit(void (*)(void*), void*, void*) { return 0; }
 
 void* model::large_memory(std::size_t bytes, bool rest_is_never_written) {
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    char** const entry = std::find(std::begin(g_large), std::end(g_large), nullptr);
-    if (memory == MAP_FAILED || entry == std::end(g_large)) std::abort();
+    if (memory == MAP_FAILED) std::abort();
     if (rest_is_never_written && mprotect(static_cast<char*>(memory) + kPage, bytes - kPage, PROT_READ) != 0) std::abort();
-    return *entry = static_cast<char*>(memory);
+    keep(memory, kPage);
+    return memory;
+}
+void model::keep(const void* memory, std::size_t bytes) {
+    for (auto at = reinterpret_cast<std::uintptr_t>(memory) / kPage * kPage; at < reinterpret_cast<std::uintptr_t>(memory) + bytes; at += kPage) {
+        char** entry = std::begin(g_pages);
+        while (entry != std::end(g_pages) && *entry && *entry != reinterpret_cast<char*>(at)) ++entry;
+        if (entry == std::end(g_pages)) std::abort();
+        *entry = reinterpret_cast<char*>(at);
+    }
 }

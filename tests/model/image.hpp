@@ -35,6 +35,8 @@ std::uint64_t place_of(const Fiber*);
 
 // Of which the first page alone matters.
 void* large_memory(std::size_t bytes, bool rest_is_never_written);
+// ... and from now on the pages of these bytes.
+void keep(const void* memory, std::size_t bytes);
 
 struct Snapshot {
     char* bytes = nullptr;

@@ -17,7 +17,7 @@ PART = {"turns": 15_000_000, "orders": 15_000_000}
 AUDIT = 16
 LIMIT = (3600 if FULL else 300) * PATIENCE
 BROKEN = {  # rule: scenario that notices
-    "lease": "each", "completion": "each", "failure": "overwrite-fails", "deadline": "gate", "free": "free-other", "submission": "pinned-host",
+    "lease": "each", "learned": "table", "completion": "each", "failure": "overwrite-fails", "deadline": "gate", "free": "free-other", "submission": "pinned-host",
 }
 COUNTS = re.compile(r"(\d+) states, (\d+) steps, .*, (complete|not complete)$", re.M)
 
