@@ -106,6 +106,7 @@ void FramePool::set_budget(std::size_t bytes) {
     budget_ = bytes;
     if (in_use_ > budget_) over_ = in_use_;
     trim(std::max(budget_, in_use_));
+    if constexpr (checked) must_be_valid(is_valid());
 }
 
 std::string FramePool::is_valid() const {

@@ -7,6 +7,7 @@ import pathlib, re, sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import WORKLOADS, Run, Suite, environment
 
+HASHER = 320 << 10  # bytes of shim/pager/hasher.hpp's Pinned
 SERVED = re.compile(r"(\d+) launches served from host frames")
 
 
@@ -16,7 +17,7 @@ def served(run):
 
 
 def main():
-    suite = Suite()
+    suite, passed = Suite(), 0
     command = [WORKLOADS / "random", "11", "150", str(6 << 20)]
     plain = Run(command, environment(SOFTGPU_MEMORY="64MiB"))
     forced = Run(command, environment(preload=True, SOFTGPU_MEMORY="3MiB", UDNNMEM_HOST_BUDGET="64MiB", UDNNMEM_TEST_FORCE_HOST=1))
@@ -33,6 +34,18 @@ def main():
     suite.check(served(small) > 0, "and that is counted", small.tail())
     suite.check(small.report and small.report["faults"] == 0 and small.report["device_bytes_peak"] <= 3 << 20, "within the budget", str(small.report))
 
+    # Whatever the host budget, no more than that is pinned, beside the answers of the pager's own kernels.
+    command = [WORKLOADS / "digits-driver", "--depth", "12", "--width", "32", "--batch", "256", "--iterations", "4"]
+    alone = Run(command, environment())
+    for budget in (2816, 2560, 2304, 2048, 1536, 1024):
+        run = Run(command, environment(preload=True, SOFTGPU_MEMORY="1200KiB", UDNNMEM_HOST_BUDGET=f"{budget}KiB", UDNNMEM_VERIFY=1))
+        suite.check((run.status == 0 and run.output == alone.output) or (run.status == 3 and "out of memory" in run.error), f"host budget {budget} KiB: right, or out of memory",
+                    f"    status {run.status}\n{run.tail()}")
+        suite.check(run.report and run.report["host_bytes_peak"] <= (budget << 10) + HASHER, f"host budget {budget} KiB: kept", str(run.report))
+        passed += run.status == 0
+    suite.check(passed > 0, "one of them is enough", f"    {passed}")
+
+    command = [WORKLOADS / "bigop", str(2 << 20)]
     none = Run(command, environment(preload=True, SOFTGPU_MEMORY="3MiB", UDNNMEM_HOST_BUDGET="1MiB"))
     suite.check(none.status == 3, "out of both memories is out of memory", f"    status {none.status}\n{none.tail()}")
     suite.finish()
