@@ -6,6 +6,8 @@
 
 #include <cuda.h>
 
+#include <cstddef>
+
 namespace udnnmem::pager {
 
 // name of the exported symbol, required
@@ -38,6 +40,17 @@ CUresult insist(Call call) {
     CUresult result = call();
     for (int again = 0; again < 3 && result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY; ++again) result = call();
     return result;
+}
+
+// Whether the context is in an error state or gone, so that nothing will run there any more. The error of a question about an event
+// does not say so alone: while a stream captures it is refused.
+inline bool lost(const Driver& driver, CUcontext context) {
+    if (insist([&] { return driver.cuCtxPushCurrent_v2(context); }) != CUDA_SUCCESS) return true;
+    std::size_t free, total;
+    const CUresult result = insist([&] { return driver.cuMemGetInfo_v2(&free, &total); });
+    CUcontext popped;
+    insist([&] { return driver.cuCtxPopCurrent_v2(&popped); });
+    return result != CUDA_SUCCESS;
 }
 
 }  // namespace udnnmem::pager

@@ -127,7 +127,7 @@ bool DevicePager::record(Move& m, CUstream stream) {
 bool DevicePager::passed(Move& m) {
     if (!m.recorded) return true;
     const CUresult result = insist([&] { return driver_.cuEventQuery(m.event); });
-    if (result == CUDA_ERROR_NOT_READY) return false;
+    if (result == CUDA_ERROR_NOT_READY || (result != CUDA_SUCCESS && !udnnmem::pager::lost(driver_, context_))) return false;
     m.recorded = false;
     if (result != CUDA_SUCCESS)
         pager_.fail("a copy between device and host failed: the context is in an error state; no memory moves any more");

@@ -154,7 +154,7 @@ void StreamTable::poll(StreamSlot& s) {
         std::lock_guard lock(s.mutex);
         while (!s.marks.empty()) {
             const CUresult result = insist([&] { return driver_.cuEventQuery(s.marks.front().event); });
-            if (result == CUDA_ERROR_NOT_READY) break;
+            if (result == CUDA_ERROR_NOT_READY || (result != CUDA_SUCCESS && !lost(driver_, s.context))) break;
             // Success, or a context in error: nothing that runs there will ever run again.
             raise(s.completed, s.marks.front().value);
             done.push_back({s.context, s.marks.front().event});

@@ -23,6 +23,7 @@ ERRORS = [2, 999]      # out of memory, unknown
 STAYS = 9              # times in a row: more often than the library asks again
 HANGS = 20             # seconds; a run takes a fraction of one
 SAMPLE = 30            # of each build, in make test
+EVENTS = range(100, 600, 73)   # questions about events that are answered with an error while what they ask about goes on
 SHARES = [2000, 400, 100, 30]
 COUNTED = re.compile(r"^own call (\w+) (\d+)$", re.M)
 HELD = re.compile(r"holds (\d+) frames in (\d+) mappings")
@@ -59,8 +60,9 @@ def single_faults(counts):
     stays = [f"{name}:{n}:{ERRORS[n // 7 % 2]}:{STAYS}" for name, most in counts.items() for n in [*range(1, min(most, 7)), *range(7, most + 1, 7)]]
     if FULL:
         return once + stays
+    events = [f"cuEventQuery:{n}:999:{STAYS}" for n in EVENTS if n <= counts.get("cuEventQuery", 0)]
     first = [fault for fault in once + stays if fault.split(":")[1] == "1"]
-    return random.Random(7).sample(first, min(len(first), SAMPLE // 2)) + random.Random(8).sample(once + stays, SAMPLE // 2)
+    return random.Random(7).sample(first, min(len(first), SAMPLE // 2)) + random.Random(8).sample(once + stays, SAMPLE // 2) + events
 
 
 def cases_of(suite, build, folder):
