@@ -45,6 +45,7 @@ struct KernelLayout {
     bool known = false;           // false: nobody can say what it is given
     std::uint32_t bytes = 0;      // of the parameter buffer
     std::vector<Param> params;
+    std::uint64_t fingerprint = 0;  // of name and parameters: the same in every run of the program
 };
 
 // One kernel launch, by whatever entry point. Exactly one of params and buffer is set (neither: no parameters).

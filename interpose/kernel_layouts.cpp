@@ -84,6 +84,8 @@ const KernelLayout* shared(Cache& c, KernelLayout&& layout, const std::string& n
                                       [](auto a, auto b) { return a.offset == b.offset && a.size == b.size; });
         if (equal) return &old;
     }
+    for (const KernelLayout::Param& p : layout.params) layout.fingerprint = (layout.fingerprint ^ p.offset ^ std::uint64_t{p.size} << 32) * 0x9E3779B97F4A7C15ull;
+    for (const char c : name) layout.fingerprint = (layout.fingerprint ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
     auto it = c.layouts.emplace(name, std::make_unique<KernelLayout>(std::move(layout)));
     const_cast<KernelLayout&>(*it->second).name = it->first.c_str();
     return it->second.get();

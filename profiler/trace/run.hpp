@@ -88,6 +88,24 @@ struct OutOfMemory {
     std::vector<Holder> largest;      // of the buffers, descending
 };
 
+// A sequence of ops that the run was followed through: its iteration, or another one beside it (an evaluation, a last
+// batch of another size).
+struct RunSequence {
+    std::int32_t id = 0;              // in the order in which they were learned
+    std::string first;                // the name of its first op
+    Count ops = 0;
+    Count turns = 0;                  // times that the run came to it from elsewhere
+    Count iterations = 0, planned_iterations = 0;   // followed from end to end; of those, by a plan
+    Count given_up = 0;               // plans that measured worse than what came before them
+    Nanoseconds ideal, promised, planned, demand;   // of an iteration: with all memory; by the plan in force, promised and measured; on demand. 0: none
+};
+
+// So many times the run did `seen` where a sequence has `expected`.
+struct Misprediction {
+    std::string expected, seen;
+    Count times = 0;
+};
+
 // The figures of a run so far, all devices together.
 struct RunSummary {
 #define FIGURE(type, name) type name{};

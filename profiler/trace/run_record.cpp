@@ -53,6 +53,8 @@ class Reader {
         if (kind == "link") return take_link(record);
         if (kind == "event") return take_event(record);
         if (kind == "out_of_memory") return take_refusal(record);
+        if (kind == "sequence") return take_sequence(record);
+        if (kind == "misprediction") return take_misprediction(record);
         if (kind == "summary") return take_summary(record);
         if (kind == "learned") return record.read_integer_or("searched", 0, most, 0, run.searched);
         if (kind == "op" || kind == "buffer") iteration_seen = true;
@@ -142,6 +144,25 @@ class Reader {
         if (sizes.size() != ids.size() || hosts.size() != ids.size()) return record.fail("buffer_bytes", "must have as many entries as buffers");
         for (std::size_t i = 0; i < ids.size(); ++i) refusal.largest.push_back({BufferId(static_cast<std::int32_t>(ids[i])), Bytes(sizes[i]), hosts[i] == 1});
         run.refusals.push_back(std::move(refusal));
+        return true;
+    }
+
+    bool take_sequence(Record& record) {
+        RunSequence s;
+        std::int64_t id = 0;
+        if (!record.read_integer("id", 0, INT32_MAX, id) || !record.read_text_or("first", "", s.first)) return false;
+        s.id = static_cast<std::int32_t>(id);
+        for (const auto& [field, to] : {std::pair{"ops", &s.ops}, {"turns", &s.turns}, {"iterations", &s.iterations}, {"planned_iterations", &s.planned_iterations}, {"given_up", &s.given_up},
+                                        {"ideal_ns", &s.ideal.value}, {"promised_ns", &s.promised.value}, {"planned_ns", &s.planned.value}, {"demand_ns", &s.demand.value}})
+            if (!record.read_integer_or(field, 0, most, 0, *to)) return false;
+        run.sequences.push_back(std::move(s));
+        return true;
+    }
+
+    bool take_misprediction(Record& record) {
+        Misprediction m;
+        if (!record.read_text_or("expected", "", m.expected) || !record.read_text_or("seen", "", m.seen) || !record.read_integer_or("times", 0, most, 0, m.times)) return false;
+        run.mispredictions.push_back(std::move(m));
         return true;
     }
 

@@ -37,6 +37,8 @@ struct RunRecord {
     std::array<Count, std::size(event_kind_names)> events{};  // by EventKind, all buffers
     std::vector<RunEvent> moves;       // every event, in the order of the file
     std::vector<OutOfMemory> refusals;
+    std::vector<RunSequence> sequences;           // that it was followed through, as they were learned
+    std::vector<Misprediction> mispredictions;    // most frequent first
     std::vector<BufferMoves> buffers;  // those that moved, most bytes moved first
     Trace iteration;                  // no ops: none was recorded
     Count searched = 0;               // ops among which no iteration was found; 0: one was, or none was looked for

@@ -1,4 +1,6 @@
 // The machine-readable reports. They and the page come from one function, so that their fields cannot part.
+#include <algorithm>
+
 #include "shim/cli/report_fields.hpp"
 #include "shim/cli/report_formats.hpp"
 
@@ -46,6 +48,11 @@ Json refusal_of(const OutOfMemory& o) {
     return to;
 }
 
+Json sequence_of(const RunSequence& s) {
+    return {{"id", s.id}, {"first", s.first}, {"ops", s.ops}, {"turns", s.turns}, {"iterations", s.iterations}, {"planned_iterations", s.planned_iterations}, {"given_up", s.given_up},
+            {"ideal_ns", s.ideal.value}, {"promised_ns", s.promised.value}, {"planned_ns", s.planned.value}, {"demand_ns", s.demand.value}};
+}
+
 // What a planner would look at: who holds how much for how long while nobody uses it.
 Json iteration_of(const Trace& iteration, const IterationView& view) {
     Json to{{"ops", iteration.ops.size()}, {"ideal_ns", view.ideal.value}, {"observed_ns", view.observed ? Json(view.length.value) : Json(nullptr)},
@@ -84,7 +91,8 @@ Json report_fields(const Report& of) {
     if (!run.configs.empty()) host_budget = run.configs[0].host_budget;
     report["budget_bytes"] = budget.value;
     report["host_budget_bytes"] = host_budget.value;
-    report["iterations"] = {{"found", iteration.ops.empty() ? 0 : 1}, {"learned", 0}, {"planned", 0}};
+    const auto planned = std::count_if(run.sequences.begin(), run.sequences.end(), [](const RunSequence& s) { return s.planned_iterations > 0; });
+    report["iterations"] = {{"found", iteration.ops.empty() ? 0 : 1}, {"learned", run.sequences.size()}, {"planned", planned}};
     report["ideal_ns"] = iteration.ops.empty() ? Json(nullptr) : Json(ideal.value);
     report["iteration_ns"] = nullptr;
 #define FIGURE(type, name) report[#name] = raw(run.summary.name);
@@ -97,7 +105,7 @@ Json report_fields(const Report& of) {
     report["drops"] = 0;
     report["replays"] = 0;
     report["replay_ns"] = 0;
-    report["mispredictions"] = 0;
+    report["mispredictions"] = run.summary.strayed;
     report["eta_ideal"] = nullptr;
     report["eta_bound"] = nullptr;
     report["events_dropped"] = run.events_dropped;
@@ -116,6 +124,10 @@ Json report_fields(const Report& of) {
     report["searched"] = run.searched;
     report["out_of_memory"] = Json::array();
     for (const OutOfMemory& refusal : run.refusals) report["out_of_memory"].push_back(refusal_of(refusal));
+    report["sequences"] = Json::array();
+    for (const RunSequence& sequence : run.sequences) report["sequences"].push_back(sequence_of(sequence));
+    report["mispredicted"] = Json::array();
+    for (const Misprediction& m : run.mispredictions) report["mispredicted"].push_back({{"expected", m.expected}, {"seen", m.seen}, {"times", m.times}});
     report["iteration"] = iteration.ops.empty() ? Json(nullptr) : iteration_of(iteration, view);
     return report;
 }

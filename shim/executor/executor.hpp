@@ -1,6 +1,10 @@
 // Runs a program by plan: gets the iteration that the recorder found, plans it on a thread of its own, follows the
 // program through it on the launch path, and gives the mover the plan's orders as the program passes their ops.
 //
+// Several sequences are known side by side (training, evaluation, a last batch of another size, another model), each
+// with its own plans (Course). All are followed at once; the one that has been right for longest is acted upon, and
+// stays so while it is right. What is none of them is paged on demand, and looked at: what repeats becomes one of them.
+//
 // Invariants
 //   - What the program computes does not depend on anything here: orders are wishes (shim/pager/order.hpp).
 //   - The launch path waits for no planner: a plan is taken up where an iteration begins, or not yet.
@@ -13,38 +17,25 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "policy/machine.hpp"
 #include "policy/planner.hpp"
 #include "profiler/recorder/iteration.hpp"
-#include "shim/executor/follower.hpp"
+#include "profiler/trace/run.hpp"
+#include "shim/executor/course.hpp"
 #include "shim/executor/iteration_timer.hpp"
-#include "shim/executor/sequence.hpp"
-#include "shim/executor/write_watch.hpp"
+#include "shim/executor/passages.hpp"
 #include "shim/pager/pager.hpp"
 
 namespace udnnmem::executor {
-
-// A plan as the launch path reads it: what to order after each step.
-struct Rows {
-    struct Entry {
-        pager::Order::Kind kind;
-        std::int32_t buffer;   // logical
-    };
-    std::vector<Entry> entries;
-    std::vector<std::uint32_t> begin;    // of each step's entries; one more than there are steps
-    Nanoseconds promised{0};             // the simulator's time of an iteration
-    int lookahead = 0;                   // ops ahead of the device at which it takes memory
-};
-Rows make_rows(const policy::Plan& plan, std::size_t steps);
-// The same with a third of its orders made wrong: another buffer, another kind, another step, twice, not at all.
-Rows distorted(const Rows& rows, std::size_t buffers, std::uint64_t seed);
 
 class Executor {
   public:
@@ -60,6 +51,10 @@ class Executor {
     ~Executor();   // waits for the planning thread
 
     void learned(const profiler::Iteration& iteration) noexcept;
+    // Memory is being moved: what fitted when it was learned may fit no more. One load as a rule.
+    void paging() noexcept {
+        if (kept_back_.load(std::memory_order_relaxed)) [[unlikely]] reconsider();
+    }
 
     // Whether ops have to be told. One load.
     bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
@@ -76,45 +71,64 @@ class Executor {
     // to outlive it then, for it still looks at it.
     void stop() noexcept { end(false); }
 
-    struct Figures {
-        std::uint64_t iterations = 0, planned_iterations = 0;  // followed from end to end; of those, by a plan
-        std::uint64_t strayed = 0;                             // times that the program left the sequence
-        Nanoseconds promised{0}, demand{0}, planned{0};        // of an iteration: by the simulator; medians measured. 0: none
-        bool by_plan = false;
+    // All sequences together; times are those of the one that was followed most.
+    struct Figures : Course::Figures {
+        std::uint64_t strayed = 0;                             // times that the program left a sequence in the middle
     };
     Figures figures();
+    // For the trace: what was matched, and where the program did something else than was expected, most frequent first.
+    std::vector<profiler::RunSequence> sequences();
+    std::vector<profiler::Misprediction> mispredictions();
 
   private:
-    // A way to run the iteration, and how long it took on the device; null rows: on demand.
-    struct Way {
-        std::uint64_t tag = 0;
-        std::shared_ptr<const Rows> rows;
-        std::vector<std::int64_t> times;
-    };
+    using CoursePointer = std::shared_ptr<Course>;
+    static constexpr std::size_t kMostCourses = 8;
+    static constexpr std::size_t kPiece = 2048;     // ops of a passage before the planning thread sees it
+    static constexpr std::size_t kWaiting = 64;     // pieces that wait for the planning thread; more are dropped
+
     void end(bool patiently) noexcept;
+    void reconsider() noexcept;
+
+    // planning.cpp: the planning thread
     void run();
     void work();
-    std::shared_ptr<const Rows> plan(const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look);
-    policy::Machine machine(pager::DevicePager& device, const profiler::Trace& trace);
-    void await_watch(profiler::Trace& trace);
+    bool wait_for_work(bool polls);
+    void learn(const profiler::Iteration& iteration, pager::DevicePager& device);
+    bool known(std::uint64_t fingerprint);
+    void take_passages(pager::DevicePager& device);
+    Nanoseconds price(const char* name, std::uint64_t shape, std::size_t bytes);
+    bool advance(Course& course);
+    std::shared_ptr<const Rows> plan(const Course& course, const profiler::Trace& trace, Nanoseconds look);
+    policy::Machine machine(const profiler::Trace& trace);
+    enum class Watched { pending, seen, over };
+    Watched look_at_watch(Course& course, profiler::Trace& trace);
+
+    // The launch path's, under mutex_.
+    std::int32_t place(const Seen& seen);
+    void pass(const char* name, const Seen& seen, const pager::Op& op);
+    void end_passage(bool known);
+    void strayed(const Course& from, std::int32_t expected, const char* name);
     void begin_iteration();
-    void measured(std::uint64_t tag, std::int64_t ns);
-    void judge();
     void lose();
+    void restart_clock(std::int32_t step);
 
     pager::Pager& pager_;
     const Settings settings_;
     std::atomic<bool> on_{false}, stopping_{false};
 
     std::mutex mutex_;                              // all that follows but the thread's own
-    std::unique_ptr<const Sequence> sequence_;
-    std::unique_ptr<Follower> follower_;
-    std::unique_ptr<WriteWatch> watch_;             // until what it saw was taken
-    std::uint64_t watched_ = 0;                     // ops up to here have to complete first
+    std::vector<CoursePointer> courses_;
+    int learned_ = 0;                               // courses so far
+    Course* active_ = nullptr;                      // acted upon; it may be lost
+    Course* last_ = nullptr;                        // of the iteration before this one; null: none, or not whole
+    bool following_ = false;                        // the last op was a step of it
+    Recent recent_ops_;
+    Passage passage_;                               // since the last first step
+    bool passage_known_ = true, passage_whole_ = false;
+    std::vector<Passage> passages_;                 // for the planning thread
+    std::uint32_t newest_id_ = 0;                   // of the buffers that ops named
     std::atomic<bool> watching_{false};
     pager::DevicePager* device_ = nullptr;
-    std::vector<Way> ways_;                         // the last one is in force
-    std::shared_ptr<const Rows> next_;              // to be taken up where the next iteration begins
     std::vector<pager::Buffer*> named_;
     std::vector<pager::Order> orders_;
     static constexpr std::uint64_t kRecent = 32;
@@ -124,16 +138,26 @@ class Executor {
     } recent_[kRecent];                             // the steps that came last, by their clock
     std::uint64_t clock_ = 0;                       // of the step that came last (DevicePager::plan_step)
     std::uint64_t first_clock_ = 1;                 // of step 0 of this iteration
+    std::uint64_t ops_ = 0;
     IterationTimer timer_;
     std::uint64_t last_tag_ = 0;
     bool whole_ = false;                            // this iteration was followed from its begin
-    Figures figures_;
+    std::uint64_t strayed_ = 0;
+    std::map<std::pair<const char*, const char*>, std::uint64_t> mispredictions_;  // by what was expected and what came
 
-    std::mutex job_mutex_;
+    std::mutex job_mutex_;                          // taken last
     std::condition_variable job_ready_, ended_;
     bool has_ended_ = false;                        // the thread has; under job_mutex_
     std::unique_ptr<profiler::Iteration> job_;      // under job_mutex_
+    std::atomic<bool> kept_back_{false};            // kept_ fitted when it was learned
+    bool reconsider_ = false, passages_wait_ = false;   // under job_mutex_
     std::thread thread_;
+
+    // The planning thread's.
+    std::unique_ptr<profiler::Iteration> kept_;
+    Passages unknown_;
+    std::unordered_map<std::uint64_t, Nanoseconds> prices_;     // by name and shape
+    std::unordered_map<const char*, double> price_per_byte_;    // by name; null: of all
 };
 
 }  // namespace udnnmem::executor

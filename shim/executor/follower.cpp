@@ -1,79 +1,141 @@
 #include "shim/executor/follower.hpp"
 
 #include <algorithm>
+#include <utility>
+
+#include "shim/pager/buffer.hpp"
 
 namespace udnnmem::executor {
 namespace {
+
+constexpr std::size_t kWindows[] = {2, Recent::window};
 
 std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
     h = (h ^ v) * 0x9e3779b97f4a7c15u;
     return h ^ h >> 29;
 }
 
-std::uint64_t start(const char* name, std::uint64_t shape) { return mix(reinterpret_cast<std::uintptr_t>(name), shape); }
-
 }  // namespace
 
-Follower::Follower(const Sequence& sequence) : sequence_(sequence), bound_(sequence.persistent) {
-    for (std::size_t i = 0; i < sequence.persistent.size(); ++i)
-        if (sequence.persistent[i]) logical_[sequence.persistent[i]] = static_cast<std::int32_t>(i);
-    const auto n = static_cast<std::int32_t>(sequence.steps.size());
+void Recent::push(const Seen& seen) {
+    Op& op = ops_[seen_++ % window];
+    op.shape = seen.shape;
+    op.count = static_cast<std::uint32_t>(std::min(seen.named.size(), most_named));
+    std::copy_n(seen.named.begin(), op.count, op.named);
+}
+
+Follower::Follower(const Sequence& sequence) : sequence_(sequence), bound_(sequence.persistent.size()) {
+    settled_ = true;
+    for (std::size_t i = 0; i < bound_.size(); ++i) {
+        if (!sequence.lasts(i)) continue;
+        bound_[i] = {sequence.persistent[i], sequence.persistent[i] ? sequence.persistent[i]->id : 0};
+        settled_ &= sequence.persistent[i] != nullptr;
+    }
+    if (settled_) settle();
+}
+
+void Follower::settle() {
+    settled_ = true;
+    for (std::size_t i = 0; i < bound_.size(); ++i)
+        if (sequence_.lasts(i)) logical_[bound_[i].buffer] = static_cast<std::int32_t>(i);
     std::vector<std::uint64_t> marks;
-    for (const Sequence::Step& step : sequence.steps) {
-        std::uint64_t h = start(step.name, step.shape);
-        for (std::uint32_t i = step.first; i < step.first + step.count; ++i) {
-            const std::int32_t b = sequence.uses[i].buffer;
-            h = mix(h, sequence.persistent[static_cast<std::size_t>(b)] ? static_cast<std::uint64_t>(b) + 1 : 0);
+    for (const Sequence::Step& step : sequence_.steps) {
+        std::uint64_t h = step.shape;
+        for (std::uint32_t i = step.first; i < step.first + std::min<std::uint32_t>(step.count, Recent::most_named); ++i) {
+            const std::int32_t b = sequence_.uses[i].buffer;
+            h = mix(h, sequence_.lasts(static_cast<std::size_t>(b)) ? static_cast<std::uint64_t>(b) + 1 : 0);
         }
         marks.push_back(h);
     }
-    for (std::int32_t end = 0; end < n; ++end) {
-        std::uint64_t h = 0;
-        for (int i = window - 1; i >= 0; --i) h = mix(h, marks[static_cast<std::size_t>(((end - i) % n + n) % n)]);
-        const auto [place, fresh] = places_.try_emplace(h, end);
-        if (!fresh) place->second = nowhere;
-    }
+    const std::size_t n = marks.size();
+    for (std::size_t w = 0; w < std::size(kWindows); ++w)
+        for (std::size_t end = 0; end < n; ++end) {
+            std::uint64_t h = 0;
+            for (std::size_t i = kWindows[w]; i-- > 0;) h = mix(h, marks[(end + n * kWindows[w] - i) % n]);
+            const auto [place, fresh] = places_[w].try_emplace(h, static_cast<std::int32_t>(end));
+            if (!fresh) place->second = nowhere;
+        }
 }
 
-bool Follower::is(std::int32_t at, const char* name, std::uint64_t shape, std::span<pager::Buffer* const> named, bool bind) {
+pager::Buffer* Follower::bound(std::int32_t i) const {
+    const Bound& b = bound_[static_cast<std::size_t>(i)];
+    return b.buffer && b.buffer->id == b.id ? b.buffer : nullptr;
+}
+
+bool Follower::outlived() const {
+    if (!settled_) return false;
+    for (std::size_t i = 0; i < bound_.size(); ++i)
+        if (sequence_.lasts(i) && (bound_[i].buffer->id != bound_[i].id || !bound_[i].buffer->live)) return true;
+    return false;
+}
+
+// Between the iterations of a sequence that is not settled, nothing is known of it.
+void Follower::forget() {
+    next_ = before_ = 0;
+    std::fill(bound_.begin(), bound_.end(), Bound());
+}
+
+bool Follower::is(std::int32_t at, const Seen& seen) const {
     const Sequence::Step& step = sequence_.steps[static_cast<std::size_t>(at)];
-    if (step.name != name || step.shape != shape || step.count != named.size()) return false;
+    if (step.shape != seen.shape || step.count != seen.named.size()) return false;
     for (std::uint32_t i = 0; i < step.count; ++i) {
         const auto b = static_cast<std::size_t>(sequence_.uses[step.first + i].buffer);
-        if (sequence_.persistent[b] && sequence_.persistent[b] != named[i]) return false;
+        const pager::Buffer* named = seen.named[i];
+        const Bound& known = bound_[b];
+        if (sequence_.lasts(b) && known.buffer) {
+            if (known.buffer != named || known.id != named->id) return false;
+        } else if (!settled_ && named->capacity != static_cast<std::size_t>(sequence_.plan_trace.buffers[b].bytes.value)) {
+            return false;
+        }
     }
-    if (!bind) return true;
-    for (std::uint32_t i = 0; i < step.count; ++i) bound_[static_cast<std::size_t>(sequence_.uses[step.first + i].buffer)] = named[i];
     return true;
 }
 
-std::int32_t Follower::arrive(std::int32_t step) {
-    next_ = after(step);
-    missed_ = 0;
-    seen_ = 0;
+std::int32_t Follower::arrive(std::int32_t step, const Seen& seen) {
+    const Sequence::Step& known = sequence_.steps[static_cast<std::size_t>(step)];
+    for (std::uint32_t i = 0; i < known.count; ++i) bound_[static_cast<std::size_t>(sequence_.uses[known.first + i].buffer)] = {seen.named[i], seen.named[i]->id};
+    ++run_;
+    next_ = step + 1 == static_cast<std::int32_t>(sequence_.steps.size()) ? 0 : step + 1;
+    if (!settled_ && run_ > sequence_.steps.size()) settle();
     return step;
 }
 
-std::int32_t Follower::at(const char* name, std::uint64_t shape, std::span<pager::Buffer* const> named) {
-    if (is(next_, name, shape, named, true)) return arrive(next_);
-    return look_around(name, shape, named);
+std::int32_t Follower::at(const Seen& seen) {
+    if (is(next_, seen)) return arrive(next_, seen);
+    const bool strays = run_ > 0;
+    run_ = 0;
+    if (!settled_) {
+        if (strays) forget();
+        return is(0, seen) ? arrive(0, seen) : nowhere;
+    }
+    if (before_ && is(before_, seen)) return arrive(std::exchange(before_, 0), seen);
+    if (next_ == 0 || !is(0, seen)) return nowhere;
+    before_ = next_;
+    return arrive(0, seen);
 }
 
-// Lost: the last ops say where.
-std::int32_t Follower::look_around(const char* name, std::uint64_t shape, std::span<pager::Buffer* const> named) {
-    missed_ = std::min(missed_ + 1, 1 << 20);
-    std::uint64_t h = start(name, shape);
-    for (pager::Buffer* b : named) {
-        const auto known = logical_.find(b);
-        h = mix(h, known != logical_.end() ? static_cast<std::uint64_t>(known->second) + 1 : 0);
-    }
-    recent_[seen_++ % window] = h;
-    if (seen_ < window) return nowhere;
+std::uint64_t Follower::window_hash(const Recent& recent, std::size_t length) const {
     std::uint64_t all = 0;
-    for (int i = 0; i < window; ++i) all = mix(all, recent_[(seen_ + static_cast<std::uint64_t>(i)) % window]);
-    const auto place = places_.find(all);
-    if (place == places_.end() || place->second == nowhere || !is(place->second, name, shape, named, true)) return nowhere;
-    return arrive(place->second);
+    for (std::size_t i = length; i-- > 0;) {
+        const Recent::Op& op = recent.ago(i);
+        std::uint64_t h = op.shape;
+        for (std::uint32_t k = 0; k < op.count; ++k) {
+            const auto known = logical_.find(op.named[k]);
+            h = mix(h, known != logical_.end() ? static_cast<std::uint64_t>(known->second) + 1 : 0);
+        }
+        all = mix(all, h);
+    }
+    return all;
+}
+
+std::int32_t Follower::find(const Seen& seen, const Recent& recent) {
+    if (!settled_) return nowhere;
+    for (std::size_t w = 0; w < std::size(kWindows); ++w) {
+        if (recent.size() < kWindows[w]) return nowhere;
+        const auto place = places_[w].find(window_hash(recent, kWindows[w]));
+        if (place != places_[w].end() && place->second != nowhere && is(place->second, seen)) return arrive(place->second, seen);
+    }
+    return nowhere;
 }
 
 }  // namespace udnnmem::executor

@@ -1,10 +1,13 @@
 // Where in a learned sequence a running program is.
 //
-// An op is the step that is expected next if it has that step's kernel and dimensions and names the step's buffers:
-// the persistent ones themselves, the transient ones in the same places as before. An op that is not is passed over;
-// the place is found again at the expected step, or anywhere that the last `window` ops lead to and nothing else does
-// (kernels, dimensions and persistent buffers). Wrong answers are possible only for sequences that look the same, and
-// cost time, nothing else.
+// An op is the step that is expected next if it has that step's shape and names the step's buffers: the persistent ones
+// themselves, the transient ones in the same places as before. An op that is not is passed over; the place is found
+// again at the step that was expected, at the first step, or anywhere that the last ops lead to and nothing else does
+// (find(): shapes and persistent buffers). Wrong answers are possible only for sequences that look the same, and cost
+// time, nothing else.
+//
+// A sequence whose persistent buffers are not known yet (it was stored by an earlier run) takes those that its ops name,
+// by their sizes, from the first step on; one wrong op and it begins anew. Once it was followed around, they are known.
 //
 // Not thread-safe: the executor's lock is around it. at() allocates nothing while the sequence is followed.
 #pragma once
@@ -18,34 +21,72 @@
 
 namespace udnnmem::executor {
 
+// An op as it comes: `named`, the movable buffers that it names, in its order.
+struct Seen {
+    std::uint64_t shape = 0;
+    std::span<pager::Buffer* const> named;
+};
+
+// The last ops, whatever they were.
+class Recent {
+  public:
+    static constexpr std::size_t window = 8, most_named = 12;   // of an op's buffers, so many are looked at
+    void push(const Seen& seen);
+    std::size_t size() const { return seen_ < window ? static_cast<std::size_t>(seen_) : window; }
+
+  private:
+    friend class Follower;
+    struct Op {
+        std::uint64_t shape;
+        std::uint32_t count;
+        pager::Buffer* named[most_named];
+    };
+    const Op& ago(std::size_t i) const { return ops_[(seen_ - 1 - i) % window]; }
+    Op ops_[window] = {};
+    std::uint64_t seen_ = 0;
+};
+
 class Follower {
   public:
     static constexpr std::int32_t nowhere = -1;
-    static constexpr int window = 8;
 
     explicit Follower(const Sequence& sequence);
 
-    // The step that the op is, or nowhere. `named`: the movable buffers that it names, in its order.
-    std::int32_t at(const char* name, std::uint64_t shape, std::span<pager::Buffer* const> named);
+    // The step that the op is, or nowhere.
+    std::int32_t at(const Seen& seen);
+    // The same by the last ops, of which `seen` is the last, when at() did not know.
+    std::int32_t find(const Seen& seen, const Recent& recent);
 
-    // What logical buffer `i` is in this iteration; null: not seen yet.
-    pager::Buffer* bound(std::int32_t i) const { return bound_[static_cast<std::size_t>(i)]; }
-    bool lost() const { return missed_ > 0; }
+    // Ops that came one after the other as expected, up to the last one; 0: lost.
+    std::uint64_t run() const { return run_; }
+    std::int32_t expected() const { return next_; }
+    // Its persistent buffers are known.
+    bool settled() const { return settled_; }
+    // What logical buffer `i` is in this iteration; null: not seen yet, or gone.
+    pager::Buffer* bound(std::int32_t i) const;
+    // Whether a persistent buffer that it knows is gone: it will not be followed again.
+    bool outlived() const;
 
   private:
-    bool is(std::int32_t step, const char* name, std::uint64_t shape, std::span<pager::Buffer* const> named, bool bind);
-    std::int32_t arrive(std::int32_t step);
-    std::int32_t after(std::int32_t step) const { return step + 1 == static_cast<std::int32_t>(sequence_.steps.size()) ? 0 : step + 1; }
-    std::int32_t look_around(const char* name, std::uint64_t shape, std::span<pager::Buffer* const> named);
+    struct Bound {
+        pager::Buffer* buffer = nullptr;
+        std::uint32_t id = 0;
+    };
+    bool is(std::int32_t step, const Seen& seen) const;
+    std::int32_t arrive(std::int32_t step, const Seen& seen);
+    void forget();
+    void settle();
+    std::uint64_t window_hash(const Recent& recent, std::size_t length) const;
 
     const Sequence& sequence_;
     std::int32_t next_ = 0;                    // expected
-    int missed_ = 1;                           // ops since the last one that was expected; not 0: lost
-    std::vector<pager::Buffer*> bound_;
+    std::int32_t before_ = 0;                  // what was expected when the program began anew in the middle
+    std::uint64_t run_ = 0;
+    bool settled_ = false;
+    std::vector<Bound> bound_;                 // per logical buffer
     std::unordered_map<const pager::Buffer*, std::int32_t> logical_;  // of persistent buffers
-    std::unordered_map<std::uint64_t, std::int32_t> places_;          // by the hash of a window: where it ends; nowhere: not in one place
-    std::uint64_t recent_[window] = {};
-    std::uint64_t seen_ = 0;                   // ops in recent_, ever
+    // By the hash of the last 2, the last `window` steps: where they end; nowhere: not in one place.
+    std::unordered_map<std::uint64_t, std::int32_t> places_[2];
 };
 
 }  // namespace udnnmem::executor

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "shim/pager/buffer.hpp"
+
 namespace udnnmem::executor {
 
 Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_below, std::size_t granule,
@@ -39,6 +41,20 @@ Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_b
         op.reads = kept(op.reads);
         op.writes = kept(op.writes);
     }
+    find_next_uses(s);
+    Fingerprint print;
+    for (const Sequence::Step& step : s.steps) {
+        print.op(step.shape, step.count);
+        for (std::uint32_t i = step.first; i < step.first + step.count; ++i) {
+            const pager::Buffer* known = s.persistent[static_cast<std::size_t>(s.uses[i].buffer)];
+            print.use(known ? known->id + 1u : 0);
+        }
+    }
+    s.fingerprint = print.value();
+    return s;
+}
+
+void find_next_uses(Sequence& s) {
     // Backwards, twice around: the next use of a persistent buffer may be in the next iteration.
     const auto n = static_cast<std::int64_t>(s.steps.size());
     std::vector<std::int64_t> next(s.persistent.size(), -1);
@@ -47,12 +63,11 @@ Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_b
         for (std::uint32_t i = step.first; i < step.first + step.count; ++i) {
             Sequence::Use& use = s.uses[i];
             std::int64_t& seen = next[static_cast<std::size_t>(use.buffer)];
-            const bool stays = s.persistent[static_cast<std::size_t>(use.buffer)] != nullptr;
+            const bool stays = s.lasts(static_cast<std::size_t>(use.buffer));
             if (at < n) use.again = seen >= 0 && (stays || seen < n) ? static_cast<std::uint32_t>(seen - at) : 0;
             seen = at;
         }
     }
-    return s;
 }
 
 }  // namespace udnnmem::executor

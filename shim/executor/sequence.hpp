@@ -23,19 +23,37 @@ struct Sequence {
         std::uint32_t again;   // steps until it is used next, in this iteration or the next one; 0: never (a transient's last use)
     };
     struct Step {
-        const char* name;
-        std::uint64_t shape;
+        const char* name;            // for people
+        std::uint64_t shape;         // what makes two ops the same, besides the memory that they name
         std::uint32_t first, count;  // of `uses`, in the order in which the op names them
     };
     std::vector<Step> steps;
     std::vector<Use> uses;
-    std::vector<pager::Buffer*> persistent;  // per logical buffer: which one it is; null for a transient
+    std::vector<pager::Buffer*> persistent;  // per logical buffer: which one it is; null for a transient, and where nobody knows yet
     profiler::Trace plan_trace;              // sizes in whole granules
+    std::uint64_t fingerprint = 0;           // of the steps and what outlives them
+
+    // Whether buffer `i` outlives the iteration.
+    bool lasts(std::size_t i) const { return plan_trace.buffers[i].persistent; }
+};
+
+// Of ops that come one after the other; lasting: the id of a buffer that outlives them, 0 for others.
+class Fingerprint {
+  public:
+    void op(std::uint64_t shape, std::size_t named) { mix(shape), mix(named); }
+    void use(std::uint64_t lasting) { mix(lasting); }
+    std::uint64_t value() const { return hash_; }
+
+  private:
+    void mix(std::uint64_t v) { hash_ = (hash_ ^ v) * 0x9e3779b97f4a7c15u, hash_ ^= hash_ >> 29; }
+    std::uint64_t hash_ = 1;
 };
 
 // `find` answers with the managed buffer at an address, null for none. Buffers below `small_below` bytes are in slabs.
 // No steps: a persistent buffer is gone already.
 Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_below, std::size_t granule,
                        const std::function<pager::Buffer*(std::uint64_t)>& find);
+// Sets `again` of every use.
+void find_next_uses(Sequence& sequence);
 
 }  // namespace udnnmem::executor

@@ -12,7 +12,7 @@ WriteWatch::WriteWatch(const pager::Driver& driver, const Sequence& sequence)
         const Sequence::Step& step = sequence.steps[k];
         for (std::uint32_t i = step.first; i < step.first + step.count; ++i) {
             const auto b = static_cast<std::size_t>(sequence.uses[i].buffer);
-            if (!sequence.persistent[b] || seen[b]) continue;
+            if (!sequence.lasts(b) || seen[b]) continue;
             seen[b] = true;
             again_[i] = answers_++;
             last_first_ = static_cast<std::int32_t>(k);
@@ -83,7 +83,7 @@ WriteWatch::Seen WriteWatch::apply(profiler::Trace& trace) const {
     constexpr std::uint32_t none = UINT32_MAX;
     std::vector<std::uint32_t> before(sequence_.persistent.size(), none);
     for (std::size_t i = 0; i < sequence_.uses.size(); ++i)
-        if (sequence_.persistent[static_cast<std::size_t>(sequence_.uses[i].buffer)]) before[static_cast<std::size_t>(sequence_.uses[i].buffer)] = static_cast<std::uint32_t>(i);
+        if (sequence_.lasts(static_cast<std::size_t>(sequence_.uses[i].buffer))) before[static_cast<std::size_t>(sequence_.uses[i].buffer)] = static_cast<std::uint32_t>(i);
     for (std::size_t k = 0; k < sequence_.steps.size(); ++k) {
         const Sequence::Step& step = sequence_.steps[k];
         auto &reads = trace.ops[k].reads, &writes = trace.ops[k].writes;

@@ -147,12 +147,12 @@ void merge(Touches& touches) {
     for (profiler::Touch& t : touches) t.mode = profiler::Mode::read_write;
 }
 
-// What makes two pieces of work the same, besides the memory that they name.
+// What makes two pieces of work the same, besides the memory that they name; the same in every run of a program.
 std::uint64_t shape_of(const Work& w) {
     std::uint64_t h = static_cast<std::uint64_t>(w.kind);
     auto mix = [&](std::uint64_t v) { h = (h ^ v) * 0x9e3779b97f4a7c15u, h ^= h >> 29; };
     if (w.launch) {
-        mix(reinterpret_cast<std::uintptr_t>(w.launch->layout));
+        mix(w.launch->layout->fingerprint);
         for (int i = 0; i < 3; ++i) mix(w.launch->grid[i]), mix(w.launch->block[i]);
         mix(w.launch->shared_bytes);
     }

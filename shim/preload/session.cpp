@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "interpose/driver.hpp"
+#include "profiler/trace/writer/run_lines.hpp"
 #include "shim/host/host_memory.hpp"
 #include "shim/log/log.hpp"
 #include "shim/options/pattern.hpp"
@@ -165,6 +166,7 @@ void Session::thread_started() {
 
 void Session::event(const profiler::RunEvent& event) {
     if (trace_) trace_->event(event);
+    if (executor_) executor_->paging();
 }
 
 void Session::open_trace() {
@@ -186,7 +188,13 @@ void Session::open_trace() {
     settings.header.started_unix_ns = now.tv_sec * 1'000'000'000LL + now.tv_nsec;
     settings.warn = [](const char* message) { log::warn("{}", message); };
     settings.figures = [this] { return figures(); };
-    settings.more = [this](bool) { return (learner_ ? learner_->take_lines() : std::string()) + refusals_.take_lines(); };
+    settings.more = [this](bool last) {
+        std::string lines = (learner_ ? learner_->take_lines() : std::string()) + refusals_.take_lines();
+        if (!executor_ || !last) return lines;
+        for (const profiler::RunSequence& s : executor_->sequences()) lines += profiler::line_of(s);
+        for (const profiler::Misprediction& m : executor_->mispredictions()) lines += profiler::line_of(m);
+        return lines;
+    };
     trace_ = std::make_unique<profiler::TraceWriter>(std::move(settings));
 }
 

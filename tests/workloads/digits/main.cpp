@@ -34,6 +34,12 @@ const char usage[] =
     "  --iterations N   steps (60)\n"
     "  --epochs N       the same in passes over the training images\n"
     "  --seed N         of weights and batches (1)\n"
+    "  --evaluate N     count the right answers on the test images after every N steps\n"
+    "  --last N,B       every N-th step has a batch of B\n"
+    "  --accumulate N   a step is on the gradients of N batches\n"
+    "  --models N,T     N networks that take turns of T steps\n"
+    "  --random-depth N each step uses a random choice of N sets of blocks\n"
+    "                   (none of these five in the build with graphs, whose steps are all alike)\n"
     "  --list FILE      write down what the network asks of the device (listing.hpp)\n"
     "  --report-peak    print the peak of the program's own live device bytes\n";
 
@@ -42,6 +48,7 @@ struct Options {
   float rate = 0;
   long iterations = 60, epochs = 0;
   uint64_t seed = 1;
+  long evaluate = 0, last_every = 0, last_batch = 0, accumulate = 1, models = 1, turn = 1, depths = 0;
   bool report_peak = false;
   std::string list;
 };
@@ -74,6 +81,16 @@ Options parse(int argc, char** argv) {
     else if (name == "--iterations") o.iterations = whole(n, value, 1, 1000000);
     else if (name == "--epochs") o.epochs = whole(n, value, 1, 1000000);
     else if (name == "--seed") o.seed = whole(n, value, 0, 1l << 62);
+    else if (name == "--evaluate") o.evaluate = whole(n, value, 1, 1000000);
+    else if (name == "--accumulate") o.accumulate = whole(n, value, 1, 1000);
+    else if (name == "--random-depth") o.depths = whole(n, value, 1, 1000);
+    else if (name == "--last" || name == "--models") {
+      const char* comma = strchr(value, ',');
+      if (!comma) refuse(name + " needs two whole numbers with a comma between them");
+      const bool last = name == "--last";
+      (last ? o.last_every : o.models) = whole(n, std::string(value, comma).c_str(), 1, 1000000);
+      (last ? o.last_batch : o.turn) = whole(n, comma + 1, last ? 4 : 1, 1000000);
+    }
     else if (name == "--list") o.list = value;
     else if (name == "--lr") {
       char* end;
@@ -86,6 +103,7 @@ Options parse(int argc, char** argv) {
       else refuse(std::string("--optimiser knows sgd, momentum and adam, not '") + value + "'");
     } else refuse("'" + name + "' is unknown");
   }
+  if (o.last_batch % 4 || o.last_batch > o.shape.batch) refuse("--last needs a batch that is a multiple of 4 and no larger than --batch");
   if (o.shape.width % 4 || o.shape.batch % 4) refuse("--width and --batch must be multiples of 4");
   if (o.rate == 0) o.rate = o.shape.optimiser == Optimiser::adam ? 0.006f : o.shape.optimiser == Optimiser::momentum ? 0.1f : 0.5f;
   if (o.epochs) o.iterations = (o.epochs * train_count + o.shape.batch - 1) / o.shape.batch;
@@ -123,24 +141,43 @@ int train(const Options& o) {
     if (!file) throw std::runtime_error("--list " + o.list + ": cannot be written");
     listing = std::make_unique<Listing>(*backend, file);
   }
-  Network network(listing ? *listing : *backend, o.shape, o.seed);
-  network.load(images, labels);
+  std::vector<std::unique_ptr<Network>> networks;
+  for (long i = 0; i < o.models; i++) {
+    networks.push_back(std::make_unique<Network>(listing ? *listing : *backend, o.shape, o.seed + i));
+    networks.back()->load(images, labels);
+  }
+  std::vector<std::vector<int>> depths(o.depths);
+  uint64_t depth_state = o.seed ^ 0x2545f4914f6cdd1dull;
+  const auto draw = [&] { return (depth_state = depth_state * 6364136223846793005ull + 1442695040888963407ull) >> 33; };
+  for (std::vector<int>& blocks : depths)
+    for (int i = 1; i < o.shape.depth - 1; i++)
+      if (draw() % 4) blocks.push_back(i);
   uint64_t order_state = o.seed ^ 0x5851f42d4c957f2dull;
   std::vector<int> order;
   size_t next = 0;
-  for (long step = 1; step <= o.iterations; step++) {
-    std::vector<int> batch(o.shape.batch);
+  const auto next_batch = [&](int size) {
+    std::vector<int> batch(size);
     for (int& b : batch) {
       if (next == order.size()) { order = shuffled(train_count, &order_state); next = 0; }
       b = train_set[order[next++]];
     }
+    return batch;
+  };
+  for (long step = 1; step <= o.iterations; step++) {
+    Network& network = *networks[(step - 1) / o.turn % o.models];
+    const std::vector<int> batch = next_batch(o.last_every && step % o.last_every == 0 ? o.last_batch : o.shape.batch);
+    if (o.depths) network.use_blocks(depths[draw() % o.depths]);
     // The rate falls to a tenth over the run, after a warm-up of ten steps.
     const float progress = static_cast<float>(step - 1) / o.iterations;
     const float rate = o.rate * std::min(1.0f, step / 10.0f) * (1.0f - 0.9f * progress);
-    const float loss = network.train(batch, rate, static_cast<int>(step));
+    std::vector<std::vector<int>> batches{batch};
+    while (static_cast<long>(batches.size()) < o.accumulate) batches.push_back(next_batch(o.shape.batch));
+    const float loss = o.accumulate > 1 ? network.train_accumulated(batches, rate, static_cast<int>(step)) : network.train(batch, rate, static_cast<int>(step));
     printf("step %ld loss %.9g %a\n", step, loss, loss);
+    if (o.evaluate && step % o.evaluate == 0) printf("step %ld right %d\n", step, network.correct(test_set));
     fflush(stdout);
   }
+  Network& network = *networks.front();
   printf("parameters %016llx\n", static_cast<unsigned long long>(network.parameter_hash()));
   const int train_right = network.correct(train_set), test_right = network.correct(test_set);
   printf("accuracy train %.4f test %.4f\n", static_cast<double>(train_right) / train_set.size(), static_cast<double>(test_right) / test_set.size());

@@ -50,6 +50,7 @@ Network::Network(Backend& backend, const Shape& shape, uint64_t seed)
   layers_.push_back(make_layer(pixels, shape.width, &random));
   for (int i = 0; i < shape.depth - 2; i++) layers_.push_back(make_layer(shape.width, shape.width, &random));
   layers_.push_back(make_layer(shape.width, head_columns, &random));
+  for (int i = 1; i < shape.depth - 1; i++) blocks_.push_back(i);
   hyper_ = floats(hyper_count);
   loss_ = floats(1);
   correct_ = static_cast<int*>(backend_.allocate(sizeof(int)));
@@ -109,7 +110,7 @@ float* Network::forward(bool keep) {
   if (keep) kept_.push_back({input, nullptr, nullptr, nullptr});
   else backend_.release(input);
 
-  for (int i = 1; i < shape_.depth - 1; i++) {
+  for (int i : blocks_) {
     const Layer& layer = layers_[i];
     Kept block{x, floats(count), nullptr, floats(2 * m)};
     run(Kernel::norm_forward, m, x, block.normal, block.stats, m, width);
@@ -141,11 +142,18 @@ float* Network::forward(bool keep) {
 // Beside the main stream where the backend has a second one: nothing needs a gradient before the update.
 void Network::gradients(Layer& layer, const float* x, const float* dy) {
   const int m = shape_.batch, chunks = (m + chunk_rows - 1) / chunk_rows, count = layer.k * layer.n + layer.n;
+  float* const before = layer.gradient;
   layer.gradient = floats(count);
   float* partial = floats(static_cast<size_t>(chunks) * count);
   backend_.fork();
   run_chunked(Kernel::layer_gradient, layer.k * layer.n / 16 + layer.n, chunks, x, dy, partial, m, layer.k, layer.n, chunk_rows);
   run(Kernel::sum_partials, count, partial, layer.gradient, count, chunks);
+  if (before) {
+    float* const sum = floats(count);
+    run(Kernel::residual_add, count, before, layer.gradient, 1.0f, sum, count);
+    for (float* p : {before, layer.gradient}) backend_.release(p);
+    layer.gradient = sum;
+  }
   backend_.main();
   backend_.release(partial);
 }
@@ -163,8 +171,8 @@ void Network::backward(float* gradient) {
   run(Kernel::norm_backward, m, normal_gradient, kept.x, kept.stats, static_cast<float*>(nullptr), g, m, width);
   for (float* p : {gradient, kept.normal, normal_gradient, kept.x, kept.stats}) backend_.release(p);
 
-  for (int i = shape_.depth - 2; i > 0; i--) {
-    Layer& layer = layers_[i];
+  for (auto i = blocks_.rbegin(); i != blocks_.rend(); ++i) {
+    Layer& layer = layers_[*i];
     kept = take();
     float* dz = floats(count);
     run(Kernel::relu_backward, count, g, kept.activation, scale_, dz, count);
@@ -198,28 +206,54 @@ void Network::update(Layer& layer) {
   layer.gradient = nullptr;
 }
 
-float Network::train(const std::vector<int>& index, float rate, int step) {
+void Network::begin_step(float rate, int step) {
   const float beta1 = 0.9f, beta2 = 0.999f;
   const float hyper[hyper_count] = {rate, beta1, beta2, 1e-8f, static_cast<float>(1.0 - std::pow(0.9, step)),
                                     static_cast<float>(1.0 - std::pow(0.999, step))};
-  upload_index(index);
   backend_.upload(hyper_, hyper, sizeof hyper);
+}
+
+// Of the batch that was uploaded.
+void Network::forward_and_backward() {
+  const int m = shape_.batch;
+  float* logits = forward(true);
+  float* gradient = floats(m * head_columns);
+  float* row_loss = floats(m);
+  run(Kernel::softmax_cross_entropy, m, logits, batch_labels_, gradient, row_loss, m, head_columns, classes);
+  float* out = loss_;
+  int rows = m;
+  void* list[] = {&row_loss, &out, &rows};
+  backend_.uses({row_loss, out});
+  backend_.launch(Kernel::mean_loss, {1, 1, 256}, list);
+  backend_.release(row_loss);
+  backend_.release(logits);
+  backward(gradient);
+}
+
+float Network::train(const std::vector<int>& index, float rate, int step) {
+  const int whole = shape_.batch;
+  shape_.batch = static_cast<int>(index.size());
+  upload_index(index);
+  begin_step(rate, step);
   backend_.step([&] {
-    const int m = shape_.batch;
-    float* logits = forward(true);
-    float* gradient = floats(m * head_columns);
-    float* row_loss = floats(m);
-    run(Kernel::softmax_cross_entropy, m, logits, batch_labels_, gradient, row_loss, m, head_columns, classes);
-    float* out = loss_;
-    int rows = m;
-    void* list[] = {&row_loss, &out, &rows};
-    backend_.uses({row_loss, out});
-    backend_.launch(Kernel::mean_loss, {1, 1, 256}, list);
-    backend_.release(row_loss);
-    backend_.release(logits);
-    backward(gradient);
-    for (Layer& layer : layers_) update(layer);
+    forward_and_backward();
+    for (Layer& layer : layers_)
+      if (layer.gradient) update(layer);
   });
+  shape_.batch = whole;
+  float loss;
+  backend_.download(&loss, loss_, sizeof loss);
+  return loss;
+}
+
+float Network::train_accumulated(const std::vector<std::vector<int>>& batches, float rate, int step) {
+  begin_step(rate, step);
+  for (const std::vector<int>& index : batches) {
+    upload_index(index);
+    forward_and_backward();
+  }
+  for (Layer& layer : layers_)
+    if (layer.gradient) update(layer);
   float loss;
   backend_.download(&loss, loss_, sizeof loss);
   return loss;

@@ -26,8 +26,12 @@ class Network {
 
   // Places the data set on the device: images of 64 floats, labels.
   void load(const std::vector<float>& images, const std::vector<int>& labels);
-  // One optimiser step on the images named by `index` (batch of them); the mean loss before the step.
+  // One optimiser step on the images named by `index` (a multiple of 4, at most the batch); the mean loss before the step.
   float train(const std::vector<int>& index, float rate, int step);
+  // The same on the gradients of several batches together; the mean loss of the last one.
+  float train_accumulated(const std::vector<std::vector<int>>& batches, float rate, int step);
+  // The blocks between stem and head that the next steps use, ascending, from 1 to depth - 2. All of them at first.
+  void use_blocks(std::vector<int> blocks) { blocks_ = std::move(blocks); }
   // How many of the images named by `index` are classified correctly.
   int correct(const std::vector<int>& index);
   // FNV-1a over all bits of all parameters.
@@ -43,6 +47,8 @@ class Network {
   void upload_index(const std::vector<int>& index);
   float* forward(bool keep);
   void backward(float* gradient);
+  void forward_and_backward();
+  void begin_step(float rate, int step);
   void gradients(Layer& layer, const float* x, const float* dy);
   void update(Layer& layer);
   template <class... A> void run(Kernel kernel, size_t threads, A... arguments);
@@ -53,6 +59,7 @@ class Network {
   float scale_;
   std::vector<Layer> layers_;
   std::vector<Kept> kept_;
+  std::vector<int> blocks_;
   float *images_ = nullptr, *hyper_ = nullptr, *loss_ = nullptr, *logits_ = nullptr;
   int *labels_ = nullptr, *index_ = nullptr, *batch_labels_ = nullptr, *correct_ = nullptr;
 };

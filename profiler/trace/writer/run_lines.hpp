@@ -1,0 +1,13 @@
+// Lines of a run's trace that are written once, at its end: what it was followed through.
+#pragma once
+
+#include <string>
+
+#include "profiler/trace/run.hpp"
+
+namespace udnnmem::profiler {
+
+std::string line_of(const RunSequence& sequence);
+std::string line_of(const Misprediction& misprediction);
+
+}  // namespace udnnmem::profiler

@@ -1,0 +1,227 @@
+// Executor: the planning thread. Makes courses of what was learned, and plans for them: at once a quick one, a better one when
+// it is known what the ops write.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "policy/compiled.hpp"
+#include "policy/simulator.hpp"
+#include "shim/executor/executor.hpp"
+
+namespace udnnmem::executor {
+namespace {
+
+constexpr double kFasterByPlan = 0.98;    // a second plan is worth trying if it promises so much
+// Costs of this executor on a card: frames are taken when an op is launched, some ops ahead of the device (so many that it
+// has work meanwhile), and a move is noticed by a mover that looks every now and then.
+constexpr int kLeastAhead = 2, kMostAhead = 8;
+constexpr Nanoseconds kWorkAhead{400'000};
+constexpr Nanoseconds kTurnaround{100'000}, kLatency{50'000};
+constexpr double kAssumedLink = 12e9;     // bytes per second, until the first moves were timed
+constexpr double kSpare = 0.01;           // of the memory, for frames that are stranded in a size class
+constexpr std::chrono::milliseconds kPoll(10);  // for what comes without a notice
+
+struct Stopped {};
+
+std::uint64_t priced(const char* name, std::uint64_t shape) { return reinterpret_cast<std::uintptr_t>(name) * 0x9e3779b97f4a7c15u ^ shape; }
+
+}  // namespace
+
+policy::Machine Executor::machine(const profiler::Trace& trace) {
+    const auto room = device_->room();
+    policy::Machine m;
+    m.memory = Bytes(static_cast<std::int64_t>(static_cast<double>(room.movable) * (1 - kSpare)));
+    m.host = Bytes(static_cast<std::int64_t>(room.host));
+    m.link_in = room.in > 0 ? room.in : room.out > 0 ? room.out : kAssumedLink;
+    m.link_out = room.out > 0 ? room.out : m.link_in;
+    m.link_latency = kLatency;
+    const std::int64_t typical = trace.header.ideal.value / static_cast<std::int64_t>(std::max<std::size_t>(1, trace.ops.size()));
+    m.lookahead = static_cast<int>(std::clamp<std::int64_t>(kWorkAhead.value / std::max<std::int64_t>(1, typical), kLeastAhead, kMostAhead));
+    m.turnaround = kTurnaround;
+    return m;
+}
+
+// Null: there is none that can be carried out.
+std::shared_ptr<const Rows> Executor::plan(const Course& course, const profiler::Trace& trace, Nanoseconds look) {
+    const policy::Machine machine = this->machine(trace);
+    policy::PlannerOptions options;
+    options.recompute = false;
+    options.time_budget = look;
+    options.progress = [this](double) {
+        if (stopping_.load(std::memory_order_relaxed)) throw Stopped();
+    };
+    policy::Machine at_work = machine;
+    policy::Plan made = settings_.planner->make_plan(trace, at_work, options);
+    policy::Outcome outcome = policy::simulate(trace, at_work, made);
+    while (!outcome.valid && at_work.lookahead > 0) {  // memory is too tight to have so many ops ready
+        at_work.lookahead /= 2;
+        made = settings_.planner->make_plan(trace, at_work, options);
+        outcome = policy::simulate(trace, at_work, made);
+    }
+    const std::string what = "sequence " + std::to_string(course.id) + " of " + std::to_string(trace.ops.size()) + " ops";
+    if (!outcome.valid) {
+        settings_.say("no plan for " + what + ": " + outcome.error);
+        return nullptr;
+    }
+    auto rows = std::make_shared<Rows>(make_rows(made, trace.ops.size()));
+    rows->promised = outcome.time;
+    rows->lookahead = at_work.lookahead;
+    if (settings_.lie) *rows = distorted(*rows, trace.buffers.size(), *settings_.lie);
+    auto us = [](Nanoseconds t) { return std::to_string(t.value / 1000) + " us"; };
+    settings_.say("plan by " + std::string(settings_.planner->name) + " for " + what + ": " + us(outcome.time) + " promised, " + us(outcome.ideal) +
+                  " with all memory; " + std::to_string(rows->entries.size()) + " orders, links " + std::to_string(static_cast<long>(machine.link_in / 1e6)) +
+                  " MB/s in, " + std::to_string(static_cast<long>(machine.link_out / 1e6)) + " MB/s out");
+    return rows;
+}
+
+void Executor::run() {
+    if (settings_.thread_started) settings_.thread_started();
+    try {
+        work();
+    } catch (const Stopped&) {
+    }
+    std::lock_guard lock(job_mutex_);
+    has_ended_ = true;
+    ended_.notify_all();
+}
+
+// False: the end.
+bool Executor::wait_for_work(bool polls) {
+    std::unique_lock lock(job_mutex_);
+    const auto due = [this] { return job_ || reconsider_ || passages_wait_ || stopping_.load(); };
+    if (polls) job_ready_.wait_for(lock, kPoll, due);
+    else job_ready_.wait(lock, due);
+    passages_wait_ = false;
+    return !stopping_.load();
+}
+
+void Executor::work() {
+    for (bool polls = false; wait_for_work(polls);) try {
+            const auto devices = pager_.devices();
+            if (devices.size() != 1) {
+                if (on_.exchange(false) || job_) settings_.say("more than one device: no plan, memory is paged on demand");
+                job_.reset();
+                continue;
+            }
+            pager::DevicePager& device = *devices[0];
+            std::unique_ptr<profiler::Iteration> job;
+            {
+                std::lock_guard lock(job_mutex_);
+                job = std::move(job_);
+                if (std::exchange(reconsider_, false) && !job) job = std::move(kept_);
+            }
+            if (job) learn(*job, device);
+            take_passages(device);
+            polls = false;
+            std::vector<CoursePointer> all;
+            {
+                std::lock_guard lock(mutex_);
+                all = courses_;
+            }
+            for (const CoursePointer& c : all) polls |= advance(*c);
+        } catch (const std::exception& e) {
+            settings_.say(std::string("planning failed: ") + e.what());
+        }
+}
+
+// Whether a course has that fingerprint.
+bool Executor::known(std::uint64_t fingerprint) {
+    std::lock_guard lock(mutex_);
+    return std::any_of(courses_.begin(), courses_.end(), [&](const CoursePointer& c) { return c->sequence.fingerprint == fingerprint; });
+}
+
+// A course of its own from now on, followed so that demand paging is measured too.
+void Executor::learn(const profiler::Iteration& iteration, pager::DevicePager& device) {
+    Sequence sequence = make_sequence(iteration, device.small_below(), device.granule(), [this](std::uint64_t at) { return pager_.find(at); });
+    if (sequence.steps.empty() || known(sequence.fingerprint)) return;
+    const auto room = device.room();
+    if (!on() && policy::CompiledTrace(sequence.plan_trace).peak_live <= static_cast<std::int64_t>(static_cast<double>(room.movable) * (1 - kSpare)) &&
+        device.memory().live <= room.movable) {
+        kept_ = std::make_unique<profiler::Iteration>(iteration);   // nothing to plan, until something is moved
+        kept_back_.store(true);
+        return;
+    }
+    double ns = 0, bytes = 0;
+    for (std::size_t k = 0; k < sequence.steps.size(); ++k) {
+        const Sequence::Step& step = sequence.steps[k];
+        const Nanoseconds took = sequence.plan_trace.ops[k].duration;
+        double named = 1;
+        for (std::uint32_t i = step.first; i < step.first + step.count; ++i) named += static_cast<double>(sequence.plan_trace.buffers[static_cast<std::size_t>(sequence.uses[i].buffer)].bytes.value);
+        prices_[priced(step.name, step.shape)] = took;
+        price_per_byte_[step.name] = static_cast<double>(took.value) / named;
+        ns += static_cast<double>(took.value), bytes += named;
+    }
+    price_per_byte_[nullptr] = ns / bytes;
+    std::lock_guard lock(mutex_);
+    if (courses_.size() == kMostCourses) {
+        const auto oldest = std::min_element(courses_.begin(), courses_.end(), [&](const CoursePointer& a, const CoursePointer& b) {
+            return std::pair(a.get() == active_, a->followed_at) < std::pair(b.get() == active_, b->followed_at);
+        });
+        if (last_ == oldest->get()) last_ = nullptr;
+        courses_.erase(oldest);
+    }
+    device_ = &device;
+    courses_.push_back(std::make_shared<Course>(learned_++, std::move(sequence), pager_.driver()));
+    settings_.say("sequence " + std::to_string(learned_ - 1) + " of " + std::to_string(courses_.back()->sequence.steps.size()) + " ops is known");
+    watching_.store(true);
+    on_.store(true);
+}
+
+void Executor::take_passages(pager::DevicePager& device) {
+    std::vector<Passage> taken;
+    {
+        std::lock_guard lock(mutex_);
+        taken.swap(passages_);
+    }
+    for (Passage& passage : taken)
+        if (const auto found = unknown_.take(std::move(passage), [this](std::uint64_t print) { return known(print); })) learn(*found, device);
+}
+
+// Of an op that was not measured: what the same op took, or one of that name for each byte, or any.
+Nanoseconds Executor::price(const char* name, std::uint64_t shape, std::size_t bytes) {
+    if (const auto same = prices_.find(priced(name, shape)); same != prices_.end()) return same->second;
+    const auto like = price_per_byte_.find(name);
+    return Nanoseconds(static_cast<std::int64_t>((like != price_per_byte_.end() ? like->second : price_per_byte_[nullptr]) * static_cast<double>(bytes)));
+}
+
+// The next thing to do for a course. True: there is more to come, which nobody gives notice of.
+bool Executor::advance(Course& course) {
+    const profiler::Trace& trace = course.sequence.plan_trace;
+    if (course.stage == Course::Stage::fresh) {
+        course.stage = Course::Stage::planned;
+        if (policy::CompiledTrace(trace).peak_live <= machine(trace).memory.value) return false;
+        course.first = plan(course, trace, settings_.first_look);
+        if (!course.first) return false;
+        {
+            std::lock_guard lock(mutex_);
+            course.offer(course.first);
+        }
+        if (settings_.second_look.value > 0 && course.first->promised > trace.header.ideal) course.stage = Course::Stage::watching;
+    }
+    if (course.stage != Course::Stage::watching) return false;
+    profiler::Trace seen = trace;
+    if (look_at_watch(course, seen) == Watched::pending) return true;
+    course.stage = Course::Stage::planned;
+    const auto second = plan(course, seen, settings_.second_look);
+    if (second && static_cast<double>(second->promised.value) < kFasterByPlan * static_cast<double>(course.first->promised.value)) {
+        std::lock_guard lock(mutex_);
+        course.offer(second);
+    }
+    return false;
+}
+
+// Takes what the watch saw into the trace, once it has seen all of it.
+Executor::Watched Executor::look_at_watch(Course& course, profiler::Trace& trace) {
+    std::lock_guard lock(mutex_);
+    const bool over = !course.watch || course.watch->gave_up();
+    const bool seen = !over && course.watch->queued() && course.watched && pager_.streams().complete(pager_.streams().all_streams(), course.watched);
+    if (!over && !seen) return Watched::pending;
+    if (seen) {
+        const WriteWatch::Seen uses = course.watch->apply(trace);
+        settings_.say(std::to_string(uses.writes) + " of " + std::to_string(uses.all) + " uses of buffers were seen to write");
+    }
+    watching_.store(std::any_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->watch && !c->watch->gave_up() && !c->watch->queued(); }));
+    return seen ? Watched::seen : Watched::over;
+}
+
+}  // namespace udnnmem::executor

@@ -1,0 +1,27 @@
+// A plan as the launch path reads it: what to order after each step. Immutable once made.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "policy/plan.hpp"
+#include "profiler/trace/units.hpp"
+#include "shim/pager/order.hpp"
+
+namespace udnnmem::executor {
+
+struct Rows {
+    struct Entry {
+        pager::Order::Kind kind;
+        std::int32_t buffer;   // logical
+    };
+    std::vector<Entry> entries;
+    std::vector<std::uint32_t> begin;    // of each step's entries; one more than there are steps
+    Nanoseconds promised{0};             // the simulator's time of an iteration
+    int lookahead = 0;                   // ops ahead of the device at which it takes memory
+};
+Rows make_rows(const policy::Plan& plan, std::size_t steps);
+// The same with a third of its orders made wrong: another buffer, another kind, another step, twice, not at all.
+Rows distorted(const Rows& rows, std::size_t buffers, std::uint64_t seed);
+
+}  // namespace udnnmem::executor
