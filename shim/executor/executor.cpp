@@ -146,6 +146,7 @@ std::int32_t Executor::before(const char* name, std::uint64_t shape, pager::Op& 
 
     Course* const was = active_;
     const std::uint64_t run = was ? was->follower.run() : 0;
+    const bool was_following = following_;
     const std::int32_t expected = was && following_ ? was->follower.expected() : 0;
     const std::int32_t step = place(seen);
     const bool goes_on = step != Follower::nowhere && active_ == was && following_ && was->follower.run() == run + 1;
@@ -155,9 +156,11 @@ std::int32_t Executor::before(const char* name, std::uint64_t shape, pager::Op& 
         else device_->forget_orders();
     }
     following_ = step != Follower::nowhere;
-    if (step == 0) {
-        end_passage(was && !expected && run >= was->sequence.steps.size());
-        passage_whole_ = passage_known_ = true;
+    const bool ended = was && was_following && !expected && run >= was->sequence.steps.size();   // an iteration, with the op before
+    if (step == 0 || ended) {
+        end_passage(ended);
+        passage_whole_ = true;
+        passage_known_ = step == 0;
     } else if (!goes_on) {
         passage_known_ = false;
     }
