@@ -136,8 +136,9 @@ class Executor {
         std::uint64_t clock = 0, number = 0;
         pager::StreamSlot* slot = nullptr;
     } recent_[kRecent];                             // the steps that came last, by their clock
-    std::uint64_t clock_ = 0;                       // of the step that came last (DevicePager::plan_step)
-    std::uint64_t first_clock_ = 1;                 // of step 0 of this iteration
+    static constexpr std::uint64_t kEpoch = std::uint64_t{1} << 32;  // above every step: no place in the clock is below 0
+    std::uint64_t clock_ = kEpoch;                  // of the step that came last (DevicePager::plan_step)
+    std::uint64_t first_clock_ = kEpoch + 1;        // of step 0 of this iteration
     std::uint64_t ops_ = 0;
     IterationTimer timer_;
     std::uint64_t last_tag_ = 0;
