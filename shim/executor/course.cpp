@@ -26,6 +26,33 @@ std::int64_t settled(const std::vector<std::int64_t>& times) {
 Course::Course(int number, Sequence&& learned, const pager::Driver& driver)
     : id(number), sequence(std::move(learned)), follower(sequence), watch(std::make_unique<WriteWatch>(driver, sequence)), ways_(1) {}
 
+Course::Course(int number, Sequence&& learned, std::shared_ptr<const Rows> rows)
+    : id(number), sequence(std::move(learned)), follower(sequence), stored(true), stage(Stage::planned), ways_(1), next_(std::move(rows)) {}
+
+std::uint64_t Course::fingerprint() const {
+    Fingerprint print;
+    for (const Sequence::Step& s : sequence.steps) {
+        print.op(s.shape, s.count);
+        for (std::uint32_t i = s.first; i < s.first + s.count; ++i) {
+            const auto b = static_cast<std::size_t>(sequence.uses[i].buffer);
+            const pager::Buffer* known = sequence.lasts(b) ? follower.bound(static_cast<std::int32_t>(b)) : nullptr;
+            print.use(known ? known->id + 1u : 0);
+        }
+    }
+    return print.value();
+}
+
+std::shared_ptr<const Rows> Course::worth_storing() const {
+    if (stored && next_) return next_;
+    const Way& way = ways_.back();
+    return way.rows && (stored || way.times[0].size() + way.times[1].size() >= kMeasured) ? way.rows : nullptr;
+}
+
+bool Course::newly_worth_storing() {
+    const Way& way = ways_.back();
+    return way.rows && way.times[0].size() + way.times[1].size() >= kMeasured && !std::exchange(ways_.back().told, true);
+}
+
 Nanoseconds Course::Way::typical() const { return Nanoseconds(settled(times[!times[1].empty()])); }
 
 void Course::begin(std::uint64_t& last_tag) {

@@ -19,6 +19,8 @@ class Course {
   public:
     // `id`: in the order in which they were learned.
     Course(int id, Sequence&& learned, const pager::Driver& driver);
+    // One that an earlier run stored, with its plan.
+    Course(int id, Sequence&& learned, std::shared_ptr<const Rows> rows);
 
     const int id;
     const Sequence sequence;
@@ -27,12 +29,15 @@ class Course {
     std::unique_ptr<WriteWatch> watch;          // until what it saw was taken
     std::uint64_t watched = 0;                  // ops up to here have to complete first
     std::uint64_t followed_at = 0;              // when it was last followed, in ops
+    bool stored = false;                        // by an earlier run
     std::uint64_t turns = 0;                    // times that the program came to it from elsewhere
 
     // What is in force now; null: on demand.
     const Rows* rows() const { return ways_.back().rows.get(); }
     // Of the iteration that begins now. `by_itself`: the one before it was of this course too.
     std::uint64_t tag(bool by_itself) const { return ways_.back().tag * 2 + (by_itself ? 1 : 0); }
+    // The same for two courses only if they are the same.
+    std::uint64_t fingerprint() const;
     // To be taken up where an iteration begins.
     void offer(std::shared_ptr<const Rows> rows) { next_ = std::move(rows); }
     // An iteration begins: what was offered comes into force, under a tag of its own.
@@ -44,6 +49,12 @@ class Course {
         Nanoseconds is{0}, was{0};
     };
     Judgement judge();
+    // A plan worth keeping for the next start: one that was measured, or came from there. Null: none.
+    std::shared_ptr<const Rows> worth_storing() const;
+    // Once for each plan that comes to be worth it.
+    bool newly_worth_storing();
+    // The plan that was stored is not to be used.
+    void drop_stored() { next_ = nullptr, stored = false, stage = Stage::fresh; }
 
     struct Figures {
         std::uint64_t iterations = 0, planned_iterations = 0;   // followed from end to end; of those, by a plan
@@ -63,7 +74,7 @@ class Course {
         std::uint64_t tag = 0;
         std::shared_ptr<const Rows> rows;
         std::vector<std::int64_t> times[2];     // ns; [1] of iterations that came after one of this course
-        bool judged[2] = {false, false};
+        bool judged[2] = {false, false}, told = false;
         Nanoseconds typical() const;
     };
     std::vector<Way> ways_;                     // the last one is in force

@@ -16,7 +16,11 @@ constexpr std::size_t kMispredictions = 256;          // kinds of them that are 
 
 Executor::Executor(pager::Pager& pager, Settings settings)
     : pager_(pager), settings_(std::move(settings)), timer_(pager.driver()),
-      unknown_([this](const char* name, std::uint64_t shape, std::size_t bytes) { return price(name, shape, bytes); }) {}
+      unknown_([this](const char* name, std::uint64_t shape, std::size_t bytes) { return price(name, shape, bytes); }) {
+    if (settings_.plan_file.empty()) return;
+    load();
+    thread_ = host::quiet_thread([this] { run(); });   // after that: both are at the planning thread's own
+}
 
 Executor::~Executor() { end(true); }
 
@@ -101,7 +105,7 @@ void Executor::end_passage(bool known) {
 
 void Executor::strayed(const Course& from, std::int32_t expected, const char* name) {
     ++strayed_;
-    const auto what = std::make_pair(from.sequence.steps[static_cast<std::size_t>(expected)].name, name);
+    const auto what = std::make_pair(std::string(from.sequence.steps[static_cast<std::size_t>(expected)].name), std::string(name));
     if (const auto known = mispredictions_.find(what); known != mispredictions_.end()) ++known->second;
     else if (mispredictions_.size() < kMispredictions) mispredictions_.emplace(what, 1);
 }
@@ -117,6 +121,11 @@ void Executor::begin_iteration() {
             settings_.say("plan given up: " + std::to_string(j.is.value / 1000) + " us an iteration, " + std::to_string(j.was.value / 1000) + " us without it");
             if (!active_->rows()) device_->forget_orders();
         }
+    if (!settings_.plan_file.empty() && active_->newly_worth_storing()) {
+        std::lock_guard lock(job_mutex_);
+        store_waits_ = true;
+        job_ready_.notify_all();
+    }
     active_->begin(last_tag_);
 }
 
@@ -133,7 +142,7 @@ void Executor::restart_clock(std::int32_t step) { first_clock_ = clock_ + kRecen
 
 std::int32_t Executor::before(const char* name, std::uint64_t shape, pager::Op& op) noexcept try {
     std::lock_guard lock(mutex_);
-    if (courses_.empty()) return Follower::nowhere;
+    if (courses_.empty() || (!device_ && !find_device())) return Follower::nowhere;
     named_.clear();
     auto movable = [this](pager::Buffer* b) {
         if (!b->slab) named_.push_back(b);
@@ -159,7 +168,7 @@ std::int32_t Executor::before(const char* name, std::uint64_t shape, pager::Op& 
     const bool ended = was && was_following && !expected && run >= was->sequence.steps.size();   // an iteration, with the op before
     if (step == 0 || ended) {
         end_passage(ended);
-        passage_whole_ = true;
+        passage_whole_ = was && was->follower.settled();   // else nobody knows yet whether this is the program that was stored
         passage_known_ = step == 0;
     } else if (!goes_on) {
         passage_known_ = false;

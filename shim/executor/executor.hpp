@@ -44,6 +44,9 @@ class Executor {
         Nanoseconds first_look{0};                 // planning before the first plan is taken up: the planner's quickest ...
         Nanoseconds second_look{5'000'000'000};    // ... and for a better one, in processor time
         std::function<void(const std::string&)> say;   // one line, for who asks for details. Any thread
+        std::function<void(const std::string&)> note;  // one line that everybody should see
+        std::string plan_file;                         // "": none
+        std::function<std::string(CUdevice)> device_name;
         std::function<void()> thread_started;          // first thing on the planning thread
         std::optional<std::uint64_t> lie;              // tests: plans are distorted at random by this seed, and never given up
     };
@@ -96,10 +99,18 @@ class Executor {
     void learn(const profiler::Iteration& iteration, pager::DevicePager& device);
     bool known(std::uint64_t fingerprint);
     void take_passages(pager::DevicePager& device);
+    void note_prices(const Sequence& sequence);
     Nanoseconds price(const char* name, std::uint64_t shape, std::size_t bytes);
     bool advance(Course& course);
     std::shared_ptr<const Rows> plan(const Course& course, const profiler::Trace& trace, Nanoseconds look);
     policy::Machine machine(const profiler::Trace& trace);
+    // stored.cpp
+    void load();
+    bool find_device();
+    void discard_stored(const std::string& why);
+    void discard_strangers();
+    void store() noexcept;
+
     enum class Watched { pending, seen, over };
     Watched look_at_watch(Course& course, profiler::Trace& trace);
 
@@ -118,6 +129,8 @@ class Executor {
 
     std::mutex mutex_;                              // all that follows but the thread's own
     std::vector<CoursePointer> courses_;
+    std::string stored_device_;                     // that the stored plans are for; once the device is known ""
+    Bytes stored_granule_;
     int learned_ = 0;                               // courses so far
     Course* active_ = nullptr;                      // acted upon; it may be lost
     Course* last_ = nullptr;                        // of the iteration before this one; null: none, or not whole
@@ -144,21 +157,21 @@ class Executor {
     std::uint64_t last_tag_ = 0;
     bool whole_ = false;                            // this iteration was followed from its begin
     std::uint64_t strayed_ = 0;
-    std::map<std::pair<const char*, const char*>, std::uint64_t> mispredictions_;  // by what was expected and what came
+    std::map<std::pair<std::string, std::string>, std::uint64_t> mispredictions_;  // by what was expected and what came
 
     std::mutex job_mutex_;                          // taken last
     std::condition_variable job_ready_, ended_;
     bool has_ended_ = false;                        // the thread has; under job_mutex_
     std::unique_ptr<profiler::Iteration> job_;      // under job_mutex_
     std::atomic<bool> kept_back_{false};            // kept_ fitted when it was learned
-    bool reconsider_ = false, passages_wait_ = false;   // under job_mutex_
+    bool reconsider_ = false, passages_wait_ = false, store_waits_ = false;   // under job_mutex_
     std::thread thread_;
 
-    // The planning thread's.
+    // The planning thread's, and load()'s, which comes before its work.
     std::unique_ptr<profiler::Iteration> kept_;
     Passages unknown_;
-    std::unordered_map<std::uint64_t, Nanoseconds> prices_;     // by name and shape
-    std::unordered_map<const char*, double> price_per_byte_;    // by name; null: of all
+    std::unordered_map<std::uint64_t, Nanoseconds> prices_;     // by shape
+    std::unordered_map<std::string, double> price_per_byte_;    // by name; "": of all
 };
 
 }  // namespace udnnmem::executor

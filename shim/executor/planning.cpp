@@ -23,8 +23,6 @@ constexpr std::chrono::milliseconds kPoll(10);  // for what comes without a noti
 
 struct Stopped {};
 
-std::uint64_t priced(const char* name, std::uint64_t shape) { return reinterpret_cast<std::uintptr_t>(name) * 0x9e3779b97f4a7c15u ^ shape; }
-
 }  // namespace
 
 policy::Machine Executor::machine(const profiler::Trace& trace) {
@@ -66,6 +64,7 @@ std::shared_ptr<const Rows> Executor::plan(const Course& course, const profiler:
     auto rows = std::make_shared<Rows>(make_rows(made, trace.ops.size()));
     rows->promised = outcome.time;
     rows->lookahead = at_work.lookahead;
+    rows->memory = at_work.memory;
     if (settings_.lie) *rows = distorted(*rows, trace.buffers.size(), *settings_.lie);
     auto us = [](Nanoseconds t) { return std::to_string(t.value / 1000) + " us"; };
     settings_.say("plan by " + std::string(settings_.planner->name) + " for " + what + ": " + us(outcome.time) + " promised, " + us(outcome.ideal) +
@@ -80,6 +79,7 @@ void Executor::run() {
         work();
     } catch (const Stopped&) {
     }
+    store();
     std::lock_guard lock(job_mutex_);
     has_ended_ = true;
     ended_.notify_all();
@@ -88,16 +88,21 @@ void Executor::run() {
 // False: the end.
 bool Executor::wait_for_work(bool polls) {
     std::unique_lock lock(job_mutex_);
-    const auto due = [this] { return job_ || reconsider_ || passages_wait_ || stopping_.load(); };
+    const auto due = [this] { return job_ || reconsider_ || passages_wait_ || store_waits_ || stopping_.load(); };
     if (polls) job_ready_.wait_for(lock, kPoll, due);
     else job_ready_.wait(lock, due);
     passages_wait_ = false;
+    if (store_waits_ && !stopping_.load()) {
+        lock.unlock();
+        store();
+    }
     return !stopping_.load();
 }
 
 void Executor::work() {
     for (bool polls = false; wait_for_work(polls);) try {
             const auto devices = pager_.devices();
+            if (devices.empty()) continue;
             if (devices.size() != 1) {
                 if (on_.exchange(false) || job_) settings_.say("more than one device: no plan, memory is paged on demand");
                 job_.reset();
@@ -116,7 +121,7 @@ void Executor::work() {
             std::vector<CoursePointer> all;
             {
                 std::lock_guard lock(mutex_);
-                all = courses_;
+                if (device_) all = courses_;
             }
             for (const CoursePointer& c : all) polls |= advance(*c);
         } catch (const std::exception& e) {
@@ -127,31 +132,25 @@ void Executor::work() {
 // Whether a course has that fingerprint.
 bool Executor::known(std::uint64_t fingerprint) {
     std::lock_guard lock(mutex_);
-    return std::any_of(courses_.begin(), courses_.end(), [&](const CoursePointer& c) { return c->sequence.fingerprint == fingerprint; });
+    return std::any_of(courses_.begin(), courses_.end(), [&](const CoursePointer& c) { return c->fingerprint() == fingerprint; });
 }
 
 // A course of its own from now on, followed so that demand paging is measured too.
 void Executor::learn(const profiler::Iteration& iteration, pager::DevicePager& device) {
     Sequence sequence = make_sequence(iteration, device.small_below(), device.granule(), [this](std::uint64_t at) { return pager_.find(at); });
-    if (sequence.steps.empty() || known(sequence.fingerprint)) return;
+    if (sequence.steps.empty()) return;
+    discard_strangers();
+    auto made = std::make_shared<Course>(learned_, std::move(sequence), pager_.driver());
+    if (known(made->fingerprint())) return;
+    const Sequence& learned = made->sequence;
     const auto room = device.room();
-    if (!on() && policy::CompiledTrace(sequence.plan_trace).peak_live <= static_cast<std::int64_t>(static_cast<double>(room.movable) * (1 - kSpare)) &&
+    if (!on() && policy::CompiledTrace(learned.plan_trace).peak_live <= static_cast<std::int64_t>(static_cast<double>(room.movable) * (1 - kSpare)) &&
         device.memory().live <= room.movable) {
         kept_ = std::make_unique<profiler::Iteration>(iteration);   // nothing to plan, until something is moved
         kept_back_.store(true);
         return;
     }
-    double ns = 0, bytes = 0;
-    for (std::size_t k = 0; k < sequence.steps.size(); ++k) {
-        const Sequence::Step& step = sequence.steps[k];
-        const Nanoseconds took = sequence.plan_trace.ops[k].duration;
-        double named = 1;
-        for (std::uint32_t i = step.first; i < step.first + step.count; ++i) named += static_cast<double>(sequence.plan_trace.buffers[static_cast<std::size_t>(sequence.uses[i].buffer)].bytes.value);
-        prices_[priced(step.name, step.shape)] = took;
-        price_per_byte_[step.name] = static_cast<double>(took.value) / named;
-        ns += static_cast<double>(took.value), bytes += named;
-    }
-    price_per_byte_[nullptr] = ns / bytes;
+    note_prices(learned);
     std::lock_guard lock(mutex_);
     if (courses_.size() == kMostCourses) {
         const auto oldest = std::min_element(courses_.begin(), courses_.end(), [&](const CoursePointer& a, const CoursePointer& b) {
@@ -161,8 +160,9 @@ void Executor::learn(const profiler::Iteration& iteration, pager::DevicePager& d
         courses_.erase(oldest);
     }
     device_ = &device;
-    courses_.push_back(std::make_shared<Course>(learned_++, std::move(sequence), pager_.driver()));
-    settings_.say("sequence " + std::to_string(learned_ - 1) + " of " + std::to_string(courses_.back()->sequence.steps.size()) + " ops is known");
+    courses_.push_back(std::move(made));
+    ++learned_;
+    settings_.say("sequence " + std::to_string(learned_ - 1) + " of " + std::to_string(learned.steps.size()) + " ops is known");
     watching_.store(true);
     on_.store(true);
 }
@@ -177,11 +177,25 @@ void Executor::take_passages(pager::DevicePager& device) {
         if (const auto found = unknown_.take(std::move(passage), [this](std::uint64_t print) { return known(print); })) learn(*found, device);
 }
 
+void Executor::note_prices(const Sequence& sequence) {
+    double ns = 0, bytes = 0;
+    for (std::size_t k = 0; k < sequence.steps.size(); ++k) {
+        const Sequence::Step& step = sequence.steps[k];
+        const Nanoseconds took = sequence.plan_trace.ops[k].duration;
+        double named = 1;
+        for (std::uint32_t i = step.first; i < step.first + step.count; ++i) named += static_cast<double>(sequence.plan_trace.buffers[static_cast<std::size_t>(sequence.uses[i].buffer)].bytes.value);
+        prices_[step.shape] = took;
+        price_per_byte_[step.name] = static_cast<double>(took.value) / named;
+        ns += static_cast<double>(took.value), bytes += named;
+    }
+    price_per_byte_[""] = ns / bytes;
+}
+
 // Of an op that was not measured: what the same op took, or one of that name for each byte, or any.
 Nanoseconds Executor::price(const char* name, std::uint64_t shape, std::size_t bytes) {
-    if (const auto same = prices_.find(priced(name, shape)); same != prices_.end()) return same->second;
+    if (const auto same = prices_.find(shape); same != prices_.end()) return same->second;
     const auto like = price_per_byte_.find(name);
-    return Nanoseconds(static_cast<std::int64_t>((like != price_per_byte_.end() ? like->second : price_per_byte_[nullptr]) * static_cast<double>(bytes)));
+    return Nanoseconds(static_cast<std::int64_t>((like != price_per_byte_.end() ? like->second : price_per_byte_[""]) * static_cast<double>(bytes)));
 }
 
 // The next thing to do for a course. True: there is more to come, which nobody gives notice of.

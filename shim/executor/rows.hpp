@@ -18,6 +18,7 @@ struct Rows {
     std::vector<Entry> entries;
     std::vector<std::uint32_t> begin;    // of each step's entries; one more than there are steps
     Nanoseconds promised{0};             // the simulator's time of an iteration
+    Bytes memory;                        // that it was made for
     int lookahead = 0;                   // ops ahead of the device at which it takes memory
 };
 Rows make_rows(const policy::Plan& plan, std::size_t steps);

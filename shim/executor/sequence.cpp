@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "shim/pager/buffer.hpp"
-
 namespace udnnmem::executor {
 
 Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_below, std::size_t granule,
@@ -42,15 +40,6 @@ Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_b
         op.writes = kept(op.writes);
     }
     find_next_uses(s);
-    Fingerprint print;
-    for (const Sequence::Step& step : s.steps) {
-        print.op(step.shape, step.count);
-        for (std::uint32_t i = step.first; i < step.first + step.count; ++i) {
-            const pager::Buffer* known = s.persistent[static_cast<std::size_t>(s.uses[i].buffer)];
-            print.use(known ? known->id + 1u : 0);
-        }
-    }
-    s.fingerprint = print.value();
     return s;
 }
 

@@ -31,7 +31,6 @@ struct Sequence {
     std::vector<Use> uses;
     std::vector<pager::Buffer*> persistent;  // per logical buffer: which one it is; null for a transient, and where nobody knows yet
     profiler::Trace plan_trace;              // sizes in whole granules
-    std::uint64_t fingerprint = 0;           // of the steps and what outlives them
 
     // Whether buffer `i` outlives the iteration.
     bool lasts(std::size_t i) const { return plan_trace.buffers[i].persistent; }

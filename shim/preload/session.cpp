@@ -202,6 +202,13 @@ void Session::start_learning() {
     if (options_.policy != Policy::demand) {
         executor::Executor::Settings settings;
         settings.planner = policy::find_planner(name_of(options_.policy));
+        settings.note = [](const std::string& text) { log::warn("{}", text); };
+        if (!options_.plan.off()) settings.plan_file = expand_pattern(options_.plan.text);
+        settings.device_name = [](CUdevice device) {
+            char name[256] = "";
+            if (const auto ask = UDNNMEM_REAL(cuDeviceGetName)) ask(name, sizeof name, device);
+            return std::string(name);
+        };
         settings.say = [](const std::string& text) { log::info("{}", text); };
         settings.thread_started = [] {
             interpose::hold_guard_for_life();
