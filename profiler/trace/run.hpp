@@ -106,6 +106,25 @@ struct Misprediction {
     Count times = 0;
 };
 
+// A plan that was changed by what was measured of the one before it.
+struct Adaptation {
+    std::int32_t sequence = 0;
+    std::string change;
+    Nanoseconds before, promised, measured;   // of an iteration; measured 0: it was not yet
+    bool kept = false;
+};
+
+// The steps of a sequence, one after the other, as they were planned and as they were, by the plan in force at the end.
+struct RunSteps {
+    std::int32_t sequence = 0;
+    std::vector<std::int64_t> planned_start, start;   // ns since the iteration's begin; -1: not known
+    std::vector<std::int64_t> planned, took;          // ns
+    std::vector<std::int64_t> held, held_times;       // the launching thread waited for memory: ns in all, and how often
+    std::vector<std::int64_t> cause;                  // as a rule: index into held_causes; -1: none
+    std::vector<std::int64_t> buffer;                 // the last that was waited for, as the events have it
+};
+inline constexpr const char* held_causes[] = {"room for a new buffer", "a buffer that nobody had asked for", "a buffer on its way out", "a buffer on its way in"};
+
 // The figures of a run so far, all devices together.
 struct RunSummary {
 #define FIGURE(type, name) type name{};

@@ -54,6 +54,8 @@ class Reader {
         if (kind == "event") return take_event(record);
         if (kind == "out_of_memory") return take_refusal(record);
         if (kind == "sequence") return take_sequence(record);
+        if (kind == "adaptation") return take_adaptation(record);
+        if (kind == "steps") return take_steps(record);
         if (kind == "misprediction") return take_misprediction(record);
         if (kind == "summary") return take_summary(record);
         if (kind == "learned") return record.read_integer_or("searched", 0, most, 0, run.searched);
@@ -156,6 +158,33 @@ class Reader {
                                         {"ideal_ns", &s.ideal.value}, {"promised_ns", &s.promised.value}, {"planned_ns", &s.planned.value}, {"demand_ns", &s.demand.value}})
             if (!record.read_integer_or(field, 0, most, 0, *to)) return false;
         run.sequences.push_back(std::move(s));
+        return true;
+    }
+
+    bool take_adaptation(Record& record) {
+        Adaptation a;
+        std::int64_t id = 0;
+        if (!record.read_integer("sequence", 0, INT32_MAX, id) || !record.read_text_or("change", "", a.change) || !record.read_integer_or("before_ns", 0, most, 0, a.before.value) ||
+            !record.read_integer_or("promised_ns", 0, most, 0, a.promised.value) || !record.read_integer_or("measured_ns", 0, most, 0, a.measured.value) || !record.read_flag_or("kept", false, a.kept))
+            return false;
+        a.sequence = static_cast<std::int32_t>(id);
+        run.adaptations.push_back(std::move(a));
+        return true;
+    }
+
+    // Lists side by side, an entry a step.
+    bool take_steps(Record& record) {
+        RunSteps s;
+        std::int64_t id = 0;
+        if (!record.read_integer("sequence", 0, INT32_MAX, id)) return false;
+        s.sequence = static_cast<std::int32_t>(id);
+        for (const auto& [field, to] : {std::pair{"planned_start_ns", &s.planned_start}, {"start_ns", &s.start}, {"planned_ns", &s.planned}, {"took_ns", &s.took}, {"held_ns", &s.held},
+                                        {"held_times", &s.held_times}, {"cause", &s.cause}, {"buffer", &s.buffer}}) {
+            const bool cause = to == &s.cause;
+            if (!record.read_integers(field, -1, cause ? static_cast<std::int64_t>(std::size(held_causes)) - 1 : most, *to)) return false;
+            if (to->size() != s.planned_start.size()) return record.fail(field, "must have as many entries as planned_start_ns");
+        }
+        run.steps.push_back(std::move(s));
         return true;
     }
 

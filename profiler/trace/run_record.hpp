@@ -38,6 +38,8 @@ struct RunRecord {
     std::vector<RunEvent> moves;       // every event, in the order of the file
     std::vector<OutOfMemory> refusals;
     std::vector<RunSequence> sequences;           // that it was followed through, as they were learned
+    std::vector<Adaptation> adaptations;          // in their order
+    std::vector<RunSteps> steps;
     std::vector<Misprediction> mispredictions;    // most frequent first
     std::vector<BufferMoves> buffers;  // those that moved, most bytes moved first
     Trace iteration;                  // no ops: none was recorded

@@ -8,7 +8,10 @@ namespace {
 
 constexpr std::size_t kMeasured = 5;      // iterations of a way before it is judged, the first of them not counted
 constexpr std::size_t kKept = 64;         // iterations whose times are kept
-constexpr double kWorse = 1.02;           // a way that takes so much longer than the one before is given up
+constexpr double kWorse = 1.02;           // a way that takes so much longer than the one before is given up ...
+constexpr double kBetter = 0.995;         // ... and one that was to be better if it is not
+constexpr std::size_t kCompared = 10;     // iterations of a plan before it is compared with its promise
+constexpr int kImproved = 3;              // times that it is tried to improve it
 
 std::int64_t median(std::vector<std::int64_t> v) {
     if (v.empty()) return 0;
@@ -24,10 +27,10 @@ std::int64_t settled(const std::vector<std::int64_t>& times) {
 }  // namespace
 
 Course::Course(int number, Sequence&& learned, const pager::Driver& driver)
-    : id(number), sequence(std::move(learned)), follower(sequence), watch(std::make_unique<WriteWatch>(driver, sequence)), ways_(1) {}
+    : id(number), sequence(std::move(learned)), follower(sequence), watch(std::make_unique<WriteWatch>(driver, sequence)), ways_(1), actual_(sequence.steps.size()) {}
 
 Course::Course(int number, Sequence&& learned, std::shared_ptr<const Rows> rows)
-    : id(number), sequence(std::move(learned)), follower(sequence), stored(true), stage(Stage::planned), ways_(1), next_(std::move(rows)) {}
+    : id(number), sequence(std::move(learned)), follower(sequence), stored(true), stage(Stage::planned), ways_(1), next_(std::move(rows)), actual_(sequence.steps.size()) {}
 
 std::uint64_t Course::fingerprint() const {
     Fingerprint print;
@@ -62,6 +65,47 @@ void Course::begin(std::uint64_t& last_tag) {
     way.tag = ++last_tag;
     way.rows = std::move(next_);
     next_ = nullptr;
+    actual_.assign(actual_.size(), Actual());
+    if (way.rows->change.empty()) return;
+    way.adaptation = static_cast<std::ptrdiff_t>(adaptations_.size());
+    adaptations_.push_back({id, way.rows->change, ways_[ways_.size() - 2].typical(), way.rows->promised, Nanoseconds(0), false});
+}
+
+void Course::timed(const OpClock::Timed& t) {
+    if (t.tag != ways_.back().tag || static_cast<std::size_t>(t.step) >= actual_.size()) return;
+    Actual& a = actual_[static_cast<std::size_t>(t.step)];
+    a.since = t.since;
+    a.took = a.took.value < 0 ? t.took : std::min(a.took, t.took);
+}
+
+void Course::held(std::int32_t step, const pager::Buffer& b, pager::Residency found, Nanoseconds waited) {
+    Actual& a = actual_[static_cast<std::size_t>(step)];
+    a.held += waited;
+    ++a.times;
+    ++a.causes[found == pager::Residency::unbacked ? 0 : static_cast<std::size_t>(found) - 1];
+    a.buffer = b.id;
+}
+
+profiler::RunSteps Course::planned_and_actual() const {
+    profiler::RunSteps s;
+    s.sequence = id;
+    for (std::size_t k = 0; k < actual_.size(); ++k) {
+        const Actual& a = actual_[k];
+        s.planned_start.push_back(rows()->start[k].value);
+        s.planned.push_back(sequence.plan_trace.ops[k].duration.value);
+        s.start.push_back(a.since.value);
+        s.took.push_back(a.took.value);
+        s.held.push_back(a.held.value);
+        s.held_times.push_back(static_cast<std::int64_t>(a.times));
+        s.cause.push_back(a.times ? std::max_element(std::begin(a.causes), std::end(a.causes)) - std::begin(a.causes) : -1);
+        s.buffer.push_back(a.times ? static_cast<std::int64_t>(a.buffer) : -1);
+    }
+    return s;
+}
+
+bool Course::to_be_improved() {
+    Way& way = ways_.back();
+    return stage == Stage::planned && improved < kImproved && way.rows && way.times[1].size() >= kCompared && !std::exchange(way.compared, true);
 }
 
 bool Course::measured(std::uint64_t tag, Nanoseconds took) {
@@ -84,8 +128,13 @@ Course::Judgement Course::judge() {
         const auto &now = ways_.back().times[kind], &then = ways_[ways_.size() - 2].times[kind];
         if (now.size() < kMeasured || then.empty() || std::exchange(ways_.back().judged[kind], true)) continue;
         const Judgement j{Nanoseconds(settled(now)), Nanoseconds(settled(then))};
-        if (static_cast<double>(j.is.value) <= kWorse * static_cast<double>(j.was.value)) continue;
+        profiler::Adaptation* const adaptation = ways_.back().adaptation >= 0 ? &adaptations_[static_cast<std::size_t>(ways_.back().adaptation)] : nullptr;
+        const bool stays = static_cast<double>(j.is.value) <= (adaptation ? kBetter : kWorse) * static_cast<double>(j.was.value);
+        if (adaptation) adaptation->measured = j.is, adaptation->kept = stays;
+        if (stays) continue;
         ways_.pop_back();
+        ways_.back().compared = false;
+        actual_.assign(actual_.size(), Actual());
         ++figures_.given_up;
         return j;
     }

@@ -1,5 +1,5 @@
-// One learned sequence and the ways to run it: on demand, by a plan, by a better one. A way stays only while it measures
-// no worse than the one before it.
+// One learned sequence and the ways to run it: on demand, by a plan, by a better one. A plan stays only while it measures
+// no worse than what came before it; one that was changed by what was measured (Rows::change) only if it measures better.
 //
 // Not thread-safe: the executor's lock is around it, save for what is marked as the planning thread's.
 #pragma once
@@ -8,7 +8,9 @@
 #include <memory>
 #include <vector>
 
+#include "profiler/trace/run.hpp"
 #include "shim/executor/follower.hpp"
+#include "shim/executor/op_clock.hpp"
 #include "shim/executor/rows.hpp"
 #include "shim/executor/sequence.hpp"
 #include "shim/executor/write_watch.hpp"
@@ -34,6 +36,8 @@ class Course {
 
     // What is in force now; null: on demand.
     const Rows* rows() const { return ways_.back().rows.get(); }
+    std::shared_ptr<const Rows> in_force() const { return ways_.back().rows; }
+    std::uint64_t way() const { return ways_.back().tag; }
     // Of the iteration that begins now. `by_itself`: the one before it was of this course too.
     std::uint64_t tag(bool by_itself) const { return ways_.back().tag * 2 + (by_itself ? 1 : 0); }
     // The same for two courses only if they are the same.
@@ -49,6 +53,22 @@ class Course {
         Nanoseconds is{0}, was{0};
     };
     Judgement judge();
+    // When a step ran, and how long it was held back, by the way in force.
+    struct Actual {
+        Nanoseconds since{-1}, took{-1};        // the iteration's begin; -1: not timed
+        Nanoseconds held{0};                    // in all, waiting for memory on the launching thread
+        std::uint64_t times = 0;                // that it was held back
+        std::uint64_t causes[4] = {};           // by pager::Residency of the first buffer that was not there, device left out
+        std::uint32_t buffer = 0;               // the last such
+    };
+    void timed(const OpClock::Timed& t);
+    void held(std::int32_t step, const pager::Buffer& b, pager::Residency found, Nanoseconds waited);
+    const std::vector<Actual>& actual() const { return actual_; }
+    profiler::RunSteps planned_and_actual() const;   // by the plan in force
+    Nanoseconds typical() const { return ways_.back().typical(); }
+    // The plan in force was measured long enough to be compared with what it promised. Once for each.
+    bool to_be_improved();
+    const std::vector<profiler::Adaptation>& adaptations() const { return adaptations_; }
     // A plan worth keeping for the next start: one that was measured, or came from there. Null: none.
     std::shared_ptr<const Rows> worth_storing() const;
     // Once for each plan that comes to be worth it.
@@ -65,20 +85,26 @@ class Course {
     Figures figures() const;
 
     // The planning thread's.
-    enum class Stage { fresh, watching, planned };
-    Stage stage = Stage::fresh;
+    enum class Stage { fresh, watching, planned, improving };
+    Stage stage = Stage::fresh;                 // under the lock
     std::shared_ptr<const Rows> first;
+    profiler::Trace seen;                       // the sequence's trace with the writes that were seen
+    int slower = 0;                             // times that it was planned for a slower machine than was measured
+    int improved = 0;                           // times that it was tried
 
   private:
     struct Way {
         std::uint64_t tag = 0;
         std::shared_ptr<const Rows> rows;
         std::vector<std::int64_t> times[2];     // ns; [1] of iterations that came after one of this course
-        bool judged[2] = {false, false}, told = false;
+        bool judged[2] = {false, false}, told = false, compared = false;
+        std::ptrdiff_t adaptation = -1;         // of adaptations_
         Nanoseconds typical() const;
     };
     std::vector<Way> ways_;                     // the last one is in force
     std::shared_ptr<const Rows> next_;
+    std::vector<Actual> actual_;
+    std::vector<profiler::Adaptation> adaptations_;
     Figures figures_;
 };
 

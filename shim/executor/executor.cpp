@@ -15,7 +15,7 @@ constexpr std::size_t kMispredictions = 256;          // kinds of them that are 
 }  // namespace
 
 Executor::Executor(pager::Pager& pager, Settings settings)
-    : pager_(pager), settings_(std::move(settings)), timer_(pager.driver()),
+    : pager_(pager), settings_(std::move(settings)), timer_(pager.driver()), clock_of_ops_(pager.driver()),
       unknown_([this](const char* name, std::uint64_t shape, std::size_t bytes) { return price(name, shape, bytes); }) {
     if (settings_.plan_file.empty()) return;
     load();
@@ -116,6 +116,9 @@ void Executor::begin_iteration() {
         for (const CoursePointer& c : courses_)
             if (c->measured(tag, Nanoseconds(ns))) return;
     });
+    clock_of_ops_.poll([this](const OpClock::Timed& t) {
+        for (const CoursePointer& c : courses_) c->timed(t);
+    });
     if (!settings_.lie)
         if (const Course::Judgement j = active_->judge(); j.was.value) {
             settings_.say("plan given up: " + std::to_string(j.is.value / 1000) + " us an iteration, " + std::to_string(j.was.value / 1000) + " us without it");
@@ -126,6 +129,12 @@ void Executor::begin_iteration() {
         store_waits_ = true;
         job_ready_.notify_all();
     }
+    if (!settings_.lie && active_->to_be_improved()) {
+        active_->stage = Course::Stage::improving;
+        std::lock_guard lock(job_mutex_);
+        improve_waits_ = true;
+        job_ready_.notify_all();
+    }
     active_->begin(last_tag_);
 }
 
@@ -133,6 +142,7 @@ void Executor::begin_iteration() {
 void Executor::lose() {
     device_->forget_orders();
     whole_ = false;
+    clock_of_ops_.lost();
     for (const CoursePointer& c : courses_)
         if (c->watch) c->watch->lost();
 }
@@ -183,11 +193,17 @@ std::int32_t Executor::before(const char* name, std::uint64_t shape, pager::Op& 
     clock_ = first_clock_ + static_cast<std::uint64_t>(step);
     const Rows* rows = active_->rows();
     if (!rows) return step;
+    missing_ = nullptr;
     const Sequence::Step& known = active_->sequence.steps[static_cast<std::size_t>(step)];
     for (std::uint32_t i = 0; i < known.count; ++i) {
         const std::uint32_t again = active_->sequence.uses[known.first + i].again;
         named_[i]->next_use.store(again ? clock_ + again : 0, std::memory_order_relaxed);
+        const pager::Residency now = named_[i]->residency.load(std::memory_order_relaxed);
+        if (now == pager::Residency::device || missing_) continue;
+        missing_ = named_[i];
+        found_ = now;
     }
+    if (missing_) missed_at_ = pager::now_ns();
     device_->plan_step(clock_);
     const std::uint64_t behind = clock_ - static_cast<std::uint64_t>(rows->lookahead) - 1;
     if (const Passed& passed = recent_[behind % kRecent]; passed.clock == behind) {
@@ -199,15 +215,27 @@ std::int32_t Executor::before(const char* name, std::uint64_t shape, pager::Op& 
     return Follower::nowhere;
 }
 
-void Executor::submitted(std::int32_t step, const pager::Op& op) noexcept try {
-    if (step == Follower::nowhere || !watching_.load(std::memory_order_relaxed)) return;
+void Executor::submitting(std::int32_t step, const pager::Op& op) noexcept try {
+    if (step == Follower::nowhere) return;
     std::lock_guard lock(mutex_);
-    if (active_ && active_->watch && active_->step == step && !op.captured) active_->watch->submitted(step, op, active_->follower, *device_);
+    if (!active_ || active_->step != step || !active_->rows() || op.captured) return;
+    if (missing_) active_->held(step, *missing_, found_, Nanoseconds(pager::now_ns() - missed_at_));
+    missing_ = nullptr;
+    clock_of_ops_.begin(op.stream, active_->way(), step, static_cast<std::int32_t>(active_->sequence.steps.size()));
+} catch (...) {
+}
+
+void Executor::submitted(std::int32_t step, const pager::Op& op) noexcept try {
+    if (step == Follower::nowhere) return;
+    std::lock_guard lock(mutex_);
+    clock_of_ops_.end(op.stream);
+    if (watching_.load(std::memory_order_relaxed) && active_ && active_->watch && active_->step == step && !op.captured) active_->watch->submitted(step, op, active_->follower, *device_);
 } catch (...) {
 }
 
 void Executor::context_destroying(CUcontext context) noexcept {
     std::lock_guard lock(mutex_);
+    clock_of_ops_.context_destroying(context);
     for (const CoursePointer& c : courses_)
         if (c->watch) c->watch->context_destroying(context);
 }
@@ -285,6 +313,21 @@ std::vector<profiler::Misprediction> Executor::mispredictions() {
     std::vector<profiler::Misprediction> all;
     for (const auto& [what, times] : mispredictions_) all.push_back({what.first, what.second, static_cast<std::int64_t>(times)});
     std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.times > b.times; });
+    return all;
+}
+
+std::vector<profiler::Adaptation> Executor::adaptations() {
+    std::lock_guard lock(mutex_);
+    std::vector<profiler::Adaptation> all;
+    for (const CoursePointer& c : courses_) all.insert(all.end(), c->adaptations().begin(), c->adaptations().end());
+    return all;
+}
+
+std::vector<profiler::RunSteps> Executor::steps() {
+    std::lock_guard lock(mutex_);
+    std::vector<profiler::RunSteps> all;
+    for (const CoursePointer& c : courses_)
+        if (const Rows* rows = c->rows(); rows && !rows->start.empty()) all.push_back(c->planned_and_actual());
     return all;
 }
 

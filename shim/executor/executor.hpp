@@ -32,6 +32,7 @@
 #include "profiler/trace/run.hpp"
 #include "shim/executor/course.hpp"
 #include "shim/executor/iteration_timer.hpp"
+#include "shim/executor/op_clock.hpp"
 #include "shim/executor/passages.hpp"
 #include "shim/pager/pager.hpp"
 
@@ -63,6 +64,8 @@ class Executor {
     bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
     // An op that is about to be submitted: its step, or Follower::nowhere.
     std::int32_t before(const char* name, std::uint64_t shape, pager::Op& op) noexcept;
+    // It is about to be handed to the driver: it waits for nothing any more.
+    void submitting(std::int32_t step, const pager::Op& op) noexcept;
     // It was handed to the driver, and the pager does not know it yet.
     void submitted(std::int32_t step, const pager::Op& op) noexcept;
     // It was submitted.
@@ -82,6 +85,8 @@ class Executor {
     // For the trace: what was matched, and where the program did something else than was expected, most frequent first.
     std::vector<profiler::RunSequence> sequences();
     std::vector<profiler::Misprediction> mispredictions();
+    std::vector<profiler::Adaptation> adaptations();
+    std::vector<profiler::RunSteps> steps();
 
   private:
     using CoursePointer = std::shared_ptr<Course>;
@@ -102,7 +107,9 @@ class Executor {
     void note_prices(const Sequence& sequence);
     Nanoseconds price(const char* name, std::uint64_t shape, std::size_t bytes);
     bool advance(Course& course);
-    std::shared_ptr<const Rows> plan(const Course& course, const profiler::Trace& trace, Nanoseconds look);
+    std::shared_ptr<Rows> plan(const Course& course, const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look);
+    void improve(Course& course);
+    void set_stage(Course& course, Course::Stage stage);
     policy::Machine machine(const profiler::Trace& trace);
     // stored.cpp
     void load();
@@ -154,6 +161,10 @@ class Executor {
     std::uint64_t first_clock_ = kEpoch + 1;        // of step 0 of this iteration
     std::uint64_t ops_ = 0;
     IterationTimer timer_;
+    OpClock clock_of_ops_;
+    const pager::Buffer* missing_ = nullptr;        // of the op that is about to be submitted, when before() saw it ...
+    pager::Residency found_ = pager::Residency::device;
+    std::int64_t missed_at_ = 0;                    // ... and when that was
     std::uint64_t last_tag_ = 0;
     bool whole_ = false;                            // this iteration was followed from its begin
     std::uint64_t strayed_ = 0;
@@ -164,7 +175,7 @@ class Executor {
     bool has_ended_ = false;                        // the thread has; under job_mutex_
     std::unique_ptr<profiler::Iteration> job_;      // under job_mutex_
     std::atomic<bool> kept_back_{false};            // kept_ fitted when it was learned
-    bool reconsider_ = false, passages_wait_ = false, store_waits_ = false;   // under job_mutex_
+    bool reconsider_ = false, passages_wait_ = false, store_waits_ = false, improve_waits_ = false;   // under job_mutex_
     std::thread thread_;
 
     // The planning thread's, and load()'s, which comes before its work.

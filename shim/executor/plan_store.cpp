@@ -80,6 +80,8 @@ class Reader {
         std::int64_t ahead = 0;
         if (!record.read_integer("promised_ns", 0, kMost, rows_.promised.value) || !record.read_integer("memory_bytes", 0, kMost, rows_.memory.value) || !record.read_integer("lookahead", 0, 64, ahead)) return false;
         rows_.lookahead = static_cast<int>(ahead);
+        if (!record.read_number_or("link_in", 0, 0, rows_.link_in) || !record.read_number_or("link_out", 0, 0, rows_.link_out) || !record.read_integers("start_ns", 0, kMost, numbers_)) return false;
+        for (const std::int64_t start : numbers_) rows_.start.push_back(Nanoseconds(start));
         return true;
     }
 
@@ -135,6 +137,7 @@ class Reader {
     void end_course() {
         if (stored_ && !sequence_.steps.empty()) {
             while (rows_.begin.size() <= sequence_.steps.size()) rows_.begin.push_back(static_cast<std::uint32_t>(rows_.entries.size()));
+            rows_.start.resize(sequence_.steps.size());
             sequence_.persistent.resize(sequence_.plan_trace.buffers.size());
             for (std::size_t k = 0; k < sequence_.steps.size(); ++k) sequence_.steps[k].name = sequence_.plan_trace.ops[k].name.c_str();
             find_next_uses(sequence_);
@@ -157,13 +160,16 @@ std::string plans_line(const std::string& device, const std::string& policy, Byt
     return JsonLine("plans").add("device", device).add("policy", policy).add("granule_bytes", granule).finish();
 }
 
-std::string course_lines(const Sequence& sequence, const Rows& rows) {
-    std::string lines = JsonLine("course").add("promised_ns", rows.promised).add("memory_bytes", rows.memory).add("lookahead", rows.lookahead).finish();
+std::string course_lines(const Sequence& sequence, const profiler::Trace& trace, const Rows& rows) {
+    std::vector<std::int64_t> starts;
+    for (const Nanoseconds start : rows.start) starts.push_back(start.value);
+    std::string lines = JsonLine("course").add("promised_ns", rows.promised).add("memory_bytes", rows.memory).add("lookahead", rows.lookahead)
+                            .add("link_in", rows.link_in).add("link_out", rows.link_out).add("start_ns", starts).finish();
     for (const profiler::TraceBuffer& b : sequence.plan_trace.buffers)
         lines += JsonLine("buffer").add("bytes", b.bytes).add("persistent", b.persistent).add("alloc_op", b.alloc_op.value).add("free_op", b.free_op.value).finish();
     for (std::size_t k = 0; k < sequence.steps.size(); ++k) {
         const Sequence::Step& step = sequence.steps[k];
-        const profiler::TraceOp& op = sequence.plan_trace.ops[k];
+        const profiler::TraceOp& op = trace.ops[k];
         std::vector<std::int64_t> used;
         for (std::uint32_t i = step.first; i < step.first + step.count; ++i) used.push_back(sequence.uses[i].buffer);
         lines += JsonLine("op").add("name", step.name).add("shape", hex(step.shape)).add("stream", op.stream).add("duration_ns", op.duration).add("used", used)

@@ -28,7 +28,8 @@ struct StoredPlans {
 
 // Lines of a file: what it is for, and each course.
 std::string plans_line(const std::string& device, const std::string& policy, Bytes granule);
-std::string course_lines(const Sequence& sequence, const Rows& rows);
+// `trace`: the sequence's own, or what is known of it by now.
+std::string course_lines(const Sequence& sequence, const profiler::Trace& trace, const Rows& rows);
 
 // Writes the file whole or not at all (a temporary one beside it, renamed). Error: the system's reason.
 Expected<void> write_plans(const std::string& path, const std::string& lines);

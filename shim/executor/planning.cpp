@@ -2,6 +2,8 @@
 // it is known what the ops write.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "policy/compiled.hpp"
@@ -17,6 +19,9 @@ constexpr double kFasterByPlan = 0.98;    // a second plan is worth trying if it
 constexpr int kLeastAhead = 2, kMostAhead = 8;
 constexpr Nanoseconds kWorkAhead{400'000};
 constexpr Nanoseconds kTurnaround{100'000}, kLatency{50'000};
+constexpr double kChanged = 0.03;         // what is measured is news if it differs by so much from what was planned with
+constexpr double kAsPromised = 1.02;      // a plan that takes no longer is as good as it said
+constexpr double kSlowerLink = 0.93;
 constexpr double kAssumedLink = 12e9;     // bytes per second, until the first moves were timed
 constexpr double kSpare = 0.01;           // of the memory, for frames that are stranded in a size class
 constexpr std::chrono::milliseconds kPoll(10);  // for what comes without a notice
@@ -40,8 +45,7 @@ policy::Machine Executor::machine(const profiler::Trace& trace) {
 }
 
 // Null: there is none that can be carried out.
-std::shared_ptr<const Rows> Executor::plan(const Course& course, const profiler::Trace& trace, Nanoseconds look) {
-    const policy::Machine machine = this->machine(trace);
+std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look) {
     policy::PlannerOptions options;
     options.recompute = false;
     options.time_budget = look;
@@ -50,11 +54,12 @@ std::shared_ptr<const Rows> Executor::plan(const Course& course, const profiler:
     };
     policy::Machine at_work = machine;
     policy::Plan made = settings_.planner->make_plan(trace, at_work, options);
-    policy::Outcome outcome = policy::simulate(trace, at_work, made);
+    policy::Timeline timeline;
+    policy::Outcome outcome = policy::simulate(trace, at_work, made, &timeline);
     while (!outcome.valid && at_work.lookahead > 0) {  // memory is too tight to have so many ops ready
         at_work.lookahead /= 2;
         made = settings_.planner->make_plan(trace, at_work, options);
-        outcome = policy::simulate(trace, at_work, made);
+        outcome = policy::simulate(trace, at_work, made, &timeline);
     }
     const std::string what = "sequence " + std::to_string(course.id) + " of " + std::to_string(trace.ops.size()) + " ops";
     if (!outcome.valid) {
@@ -65,6 +70,8 @@ std::shared_ptr<const Rows> Executor::plan(const Course& course, const profiler:
     rows->promised = outcome.time;
     rows->lookahead = at_work.lookahead;
     rows->memory = at_work.memory;
+    rows->link_in = machine.link_in, rows->link_out = machine.link_out;
+    for (const Nanoseconds start : timeline.start) rows->start.push_back(start - timeline.start.front());
     if (settings_.lie) *rows = distorted(*rows, trace.buffers.size(), *settings_.lie);
     auto us = [](Nanoseconds t) { return std::to_string(t.value / 1000) + " us"; };
     settings_.say("plan by " + std::string(settings_.planner->name) + " for " + what + ": " + us(outcome.time) + " promised, " + us(outcome.ideal) +
@@ -88,10 +95,10 @@ void Executor::run() {
 // False: the end.
 bool Executor::wait_for_work(bool polls) {
     std::unique_lock lock(job_mutex_);
-    const auto due = [this] { return job_ || reconsider_ || passages_wait_ || store_waits_ || stopping_.load(); };
+    const auto due = [this] { return job_ || reconsider_ || passages_wait_ || store_waits_ || improve_waits_ || stopping_.load(); };
     if (polls) job_ready_.wait_for(lock, kPoll, due);
     else job_ready_.wait(lock, due);
-    passages_wait_ = false;
+    passages_wait_ = improve_waits_ = false;
     if (store_waits_ && !stopping_.load()) {
         lock.unlock();
         store();
@@ -201,27 +208,88 @@ Nanoseconds Executor::price(const char* name, std::uint64_t shape, std::size_t b
 // The next thing to do for a course. True: there is more to come, which nobody gives notice of.
 bool Executor::advance(Course& course) {
     const profiler::Trace& trace = course.sequence.plan_trace;
-    if (course.stage == Course::Stage::fresh) {
-        course.stage = Course::Stage::planned;
+    const auto is = [&](Course::Stage stage) {
+        std::lock_guard lock(mutex_);
+        return course.stage == stage;
+    };
+    if (is(Course::Stage::fresh)) {
+        set_stage(course, Course::Stage::planned);
+        course.seen = trace;
         if (policy::CompiledTrace(trace).peak_live <= machine(trace).memory.value) return false;
-        course.first = plan(course, trace, settings_.first_look);
+        course.first = plan(course, trace, machine(trace), settings_.first_look);
         if (!course.first) return false;
         {
             std::lock_guard lock(mutex_);
             course.offer(course.first);
         }
-        if (settings_.second_look.value > 0 && course.first->promised > trace.header.ideal) course.stage = Course::Stage::watching;
+        if (settings_.second_look.value > 0 && course.first->promised > trace.header.ideal) set_stage(course, Course::Stage::watching);
     }
-    if (course.stage != Course::Stage::watching) return false;
-    profiler::Trace seen = trace;
-    if (look_at_watch(course, seen) == Watched::pending) return true;
-    course.stage = Course::Stage::planned;
-    const auto second = plan(course, seen, settings_.second_look);
+    if (is(Course::Stage::improving)) {
+        improve(course);
+        set_stage(course, Course::Stage::planned);
+    }
+    if (!is(Course::Stage::watching)) return false;
+    if (look_at_watch(course, course.seen) == Watched::pending) return true;
+    const auto second = plan(course, course.seen, machine(trace), settings_.second_look);
     if (second && static_cast<double>(second->promised.value) < kFasterByPlan * static_cast<double>(course.first->promised.value)) {
         std::lock_guard lock(mutex_);
         course.offer(second);
     }
+    set_stage(course, Course::Stage::planned);
     return false;
+}
+
+void Executor::set_stage(Course& course, Course::Stage stage) {
+    std::lock_guard lock(mutex_);
+    course.stage = stage;
+}
+
+// What was measured of the plan in force goes into the next one, if the two differ by enough; else, where it is slower than it
+// promised, its moves are ordered earlier, by a machine that is slower to notice, then by one with slower links.
+void Executor::improve(Course& course) {
+    if (course.seen.ops.empty()) course.seen = course.sequence.plan_trace;   // stored
+    std::vector<Course::Actual> actual;
+    std::shared_ptr<const Rows> now;
+    Nanoseconds measured;
+    {
+        std::lock_guard lock(mutex_);
+        actual = course.actual();
+        now = course.in_force();
+        ++course.improved;
+        measured = course.typical();
+    }
+    if (!now) return;
+    std::int64_t changed = 0, ideal = 0;
+    for (std::size_t k = 0; k < actual.size(); ++k) {
+        Nanoseconds& takes = course.seen.ops[k].duration;
+        if (actual[k].took.value >= 0) {
+            changed += std::abs(actual[k].took.value - takes.value);
+            takes = actual[k].took;
+        }
+        ideal += takes.value;
+    }
+    course.seen.header.ideal = Nanoseconds(ideal);
+    policy::Machine m = machine(course.seen);
+    const auto far = [](double a, double b) { return b > 0 && std::abs(a / b - 1) > kChanged; };
+    const double share = static_cast<double>(changed) / static_cast<double>(std::max<std::int64_t>(1, ideal));
+    std::string change;
+    if (share > kChanged) change = "op times differ by " + std::to_string(static_cast<int>(100 * share)) + " %";
+    if (far(m.link_in, now->link_in) || far(m.link_out, now->link_out))
+        change += (change.empty() ? "" : ", ") + std::string("links carry ") + std::to_string(static_cast<long>(m.link_in / 1e6)) + " MB/s in, " + std::to_string(static_cast<long>(m.link_out / 1e6)) + " MB/s out";
+    if (change.empty()) {
+        if (static_cast<double>(measured.value) <= kAsPromised * static_cast<double>(now->promised.value)) return;
+        const bool links = course.slower++ > 0;
+        m.turnaround = Nanoseconds(2 * m.turnaround.value);
+        m.link_latency = Nanoseconds(2 * m.link_latency.value);
+        if (links) m.link_in *= kSlowerLink, m.link_out *= kSlowerLink;
+        change = links ? "slower links reckoned with" : "moves ordered earlier";
+    }
+    const auto better = plan(course, course.seen, m, settings_.second_look);
+    if (!better) return;
+    better->change = change;
+    settings_.say("sequence " + std::to_string(course.id) + " takes " + std::to_string(measured.value / 1000) + " us by plan; another plan: " + change);
+    std::lock_guard lock(mutex_);
+    course.offer(better);
 }
 
 // Takes what the watch saw into the trace, once it has seen all of it.

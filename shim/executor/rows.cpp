@@ -47,10 +47,9 @@ Rows distorted(const Rows& rows, std::size_t buffers, std::uint64_t seed) {
             }
             by_step[at].push_back(entry);
         }
-    Rows out;
-    out.promised = rows.promised;
-    out.lookahead = rows.lookahead;
-    out.memory = rows.memory;
+    Rows out = rows;
+    out.entries.clear();
+    out.begin.clear();
     for (const auto& row : by_step) {
         out.begin.push_back(static_cast<std::uint32_t>(out.entries.size()));
         out.entries.insert(out.entries.end(), row.begin(), row.end());

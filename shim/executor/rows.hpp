@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "policy/plan.hpp"
@@ -19,6 +20,9 @@ struct Rows {
     std::vector<std::uint32_t> begin;    // of each step's entries; one more than there are steps
     Nanoseconds promised{0};             // the simulator's time of an iteration
     Bytes memory;                        // that it was made for
+    double link_in = 0, link_out = 0;    // likewise, bytes per second
+    std::vector<Nanoseconds> start;      // of each step in an iteration, by the simulator
+    std::string change;                  // what is different about it; "": it is the first of its kind
     int lookahead = 0;                   // ops ahead of the device at which it takes memory
 };
 Rows make_rows(const policy::Plan& plan, std::size_t steps);

@@ -88,7 +88,7 @@ void Executor::store() noexcept try {
         for (const CoursePointer& c : courses_)
             if (auto rows = c->worth_storing()) worth.emplace_back(c, std::move(rows));
     }
-    for (const auto& [course, rows] : worth) lines += course_lines(course->sequence, *rows);
+    for (const auto& [course, rows] : worth) lines += course_lines(course->sequence, course->seen.ops.empty() ? course->sequence.plan_trace : course->seen, *rows);
     if (const auto written = write_plans(settings_.plan_file, lines); !written) settings_.note("the plan cannot be stored: " + written.error().message);
 } catch (const std::exception&) {  // no memory: it is not stored
 }

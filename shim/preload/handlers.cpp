@@ -197,6 +197,7 @@ CUresult work(const Work& w, Submit submit) noexcept {
         if (plan) step = plan->before(name_of(w), shape_of(w), op);
         if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return explained(*s, op, name_of(w), result);
         seen.submitting();
+        if (plan) plan->submitting(step, op);
         // Before the call: what the copy brings may be used by an op of another thread as soon as it is submitted.
         if (w.kind == WorkKind::copy && !op.captured) note_pointers_copied(p, w);
     } catch (...) {
@@ -289,6 +290,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         if (plan) step = plan->before(kGraphLaunch, shape, op);
         if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return explained(*s, op, kGraphLaunch, result);
         seen.submitting();
+        if (plan) plan->submitting(step, op);
         if (!op.captured)
             for (const GraphNode& node : graph.nodes())
                 if (node.enabled && node.work.kind == WorkKind::copy) note_pointers_copied(p, node.work);

@@ -192,6 +192,8 @@ void Session::open_trace() {
         std::string lines = (learner_ ? learner_->take_lines() : std::string()) + refusals_.take_lines();
         if (!executor_ || !last) return lines;
         for (const profiler::RunSequence& s : executor_->sequences()) lines += profiler::line_of(s);
+        for (const profiler::Adaptation& a : executor_->adaptations()) lines += profiler::line_of(a);
+        for (const profiler::RunSteps& s : executor_->steps()) lines += profiler::line_of(s);
         for (const profiler::Misprediction& m : executor_->mispredictions()) lines += profiler::line_of(m);
         return lines;
     };

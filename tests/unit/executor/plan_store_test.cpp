@@ -57,10 +57,12 @@ Rows rows() {
     r.promised = Nanoseconds(123456);
     r.memory = Bytes(1 << 20);
     r.lookahead = 5;
+    r.start = {Nanoseconds(0), Nanoseconds(1000), Nanoseconds(2500), Nanoseconds(7000)};
+    r.link_in = 1.5e9;
     return r;
 }
 
-std::string lines() { return executor::plans_line("a device", "udnn", Bytes(4096)) + executor::course_lines(sequence(), rows()) + executor::course_lines(sequence(), rows()); }
+std::string lines() { return executor::plans_line("a device", "udnn", Bytes(4096)) + executor::course_lines(sequence(), sequence().plan_trace, rows()) + executor::course_lines(sequence(), sequence().plan_trace, rows()); }
 
 std::string contents(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -103,6 +105,8 @@ TEST_CASE("stored plans are read as they were written") {
         CHECK(course.rows->promised == rows().promised);
         CHECK(course.rows->memory == rows().memory);
         CHECK(course.rows->lookahead == 5);
+        CHECK(course.rows->start == rows().start);
+        CHECK(course.rows->link_in == 1.5e9);
     }
 }
 

@@ -1,0 +1,60 @@
+// When the ops of a followed iteration run on the device: a few of each iteration between a pair of events, others in the
+// next one, until all were seen.
+//
+// Not thread-safe. begin() and end() are called by launching threads with their context current and never wait.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "profiler/trace/units.hpp"
+#include "shim/pager/driver.hpp"
+
+namespace udnnmem::executor {
+
+class OpClock {
+  public:
+    static constexpr std::int32_t most_timed = 64;   // ops of an iteration
+
+    explicit OpClock(const pager::Driver& driver) : driver_(driver) {}
+
+    // The op of `step` is about to be handed to the driver; `tag` names the iteration's kind, `steps` how many it has.
+    void begin(CUstream stream, std::uint64_t tag, std::int32_t step, std::int32_t steps);
+    // It was.
+    void end(CUstream stream);
+    // What was timed and has ended: since the iteration's first op began, and how long.
+    struct Timed {
+        std::uint64_t tag;
+        std::int32_t step;
+        Nanoseconds since, took;
+    };
+    void poll(const std::function<void(const Timed&)>& timed);
+    // The program left the sequence: what is timed now is not worth telling.
+    void lost() { base_ = nullptr; }
+    // The events of that context go with it.
+    void context_destroying(CUcontext context);
+
+  private:
+    struct Pair {
+        CUevent begin = nullptr, end = nullptr;
+        std::uint64_t tag = 0;
+        std::int32_t step = 0;
+        CUevent base = nullptr;      // first op of the iteration; the pair of step 0 owns it
+    };
+    bool take(Pair& pair);
+
+    const pager::Driver& driver_;
+    CUcontext context_ = nullptr;
+    std::vector<Pair> spare_;
+    std::deque<Pair> out_;
+    Pair now_;
+    bool timing_ = false;
+    CUevent base_ = nullptr;
+    std::uint64_t phase_ = 0;
+};
+
+}  // namespace udnnmem::executor
