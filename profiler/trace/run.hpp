@@ -114,14 +114,16 @@ struct Adaptation {
     bool kept = false;
 };
 
-// The steps of a sequence, one after the other, as they were planned and as they were, by the plan in force at the end.
-struct RunSteps {
-    std::int32_t sequence = 0;
-    std::vector<std::int64_t> planned_start, start;   // ns since the iteration's begin; -1: not known
-    std::vector<std::int64_t> planned, took;          // ns
-    std::vector<std::int64_t> held, held_times;       // the launching thread waited for memory: ns in all, and how often
-    std::vector<std::int64_t> cause;                  // as a rule: index into held_causes; -1: none
-    std::vector<std::int64_t> buffer;                 // the last that was waited for, as the events have it
+// A step of a sequence, as it was planned and as it was, by the plan in force at the end.
+struct RunStep {
+    std::int32_t sequence = 0, index = 0;
+    std::string name;
+    Nanoseconds planned_start, start{-1};     // since the iteration's begin; -1: not known
+    Nanoseconds planned, took{-1};
+    Nanoseconds held;                         // the launching thread waited for memory, in all ...
+    Count held_times = 0;                     // ... and so often
+    std::int32_t cause = -1;                  // as a rule: index into held_causes; -1: none
+    BufferId buffer{-1};                      // the last that was waited for, as the events have it
 };
 inline constexpr const char* held_causes[] = {"room for a new buffer", "a buffer that nobody had asked for", "a buffer on its way out", "a buffer on its way in"};
 

@@ -55,7 +55,7 @@ class Reader {
         if (kind == "out_of_memory") return take_refusal(record);
         if (kind == "sequence") return take_sequence(record);
         if (kind == "adaptation") return take_adaptation(record);
-        if (kind == "steps") return take_steps(record);
+        if (kind == "step") return take_step(record);
         if (kind == "misprediction") return take_misprediction(record);
         if (kind == "summary") return take_summary(record);
         if (kind == "learned") return record.read_integer_or("searched", 0, most, 0, run.searched);
@@ -172,18 +172,17 @@ class Reader {
         return true;
     }
 
-    // Lists side by side, an entry a step.
-    bool take_steps(Record& record) {
-        RunSteps s;
-        std::int64_t id = 0;
-        if (!record.read_integer("sequence", 0, INT32_MAX, id)) return false;
-        s.sequence = static_cast<std::int32_t>(id);
-        for (const auto& [field, to] : {std::pair{"planned_start_ns", &s.planned_start}, {"start_ns", &s.start}, {"planned_ns", &s.planned}, {"took_ns", &s.took}, {"held_ns", &s.held},
-                                        {"held_times", &s.held_times}, {"cause", &s.cause}, {"buffer", &s.buffer}}) {
-            const bool cause = to == &s.cause;
-            if (!record.read_integers(field, -1, cause ? static_cast<std::int64_t>(std::size(held_causes)) - 1 : most, *to)) return false;
-            if (to->size() != s.planned_start.size()) return record.fail(field, "must have as many entries as planned_start_ns");
-        }
+    bool take_step(Record& record) {
+        RunStep s;
+        std::int64_t sequence = 0, index = 0, cause = -1, buffer = -1;
+        if (!record.read_integer("sequence", 0, INT32_MAX, sequence) || !record.read_integer("index", 0, INT32_MAX, index) || !record.read_text_or("name", "", s.name) ||
+            !record.read_integer_or("cause", -1, static_cast<std::int64_t>(std::size(held_causes)) - 1, -1, cause) || !record.read_integer_or("buffer", -1, INT32_MAX, -1, buffer))
+            return false;
+        for (const auto& [field, to] : {std::pair{"planned_start_ns", &s.planned_start.value}, {"start_ns", &s.start.value}, {"planned_ns", &s.planned.value}, {"took_ns", &s.took.value},
+                                        {"held_ns", &s.held.value}, {"held_times", &s.held_times}})
+            if (!record.read_integer_or(field, -1, most, -1, *to)) return false;
+        s.sequence = static_cast<std::int32_t>(sequence), s.index = static_cast<std::int32_t>(index), s.cause = static_cast<std::int32_t>(cause);
+        s.buffer = BufferId(static_cast<std::int32_t>(buffer));
         run.steps.push_back(std::move(s));
         return true;
     }

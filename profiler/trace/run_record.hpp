@@ -39,7 +39,7 @@ struct RunRecord {
     std::vector<OutOfMemory> refusals;
     std::vector<RunSequence> sequences;           // that it was followed through, as they were learned
     std::vector<Adaptation> adaptations;          // in their order
-    std::vector<RunSteps> steps;
+    std::vector<RunStep> steps;                   // of a sequence one after the other
     std::vector<Misprediction> mispredictions;    // most frequent first
     std::vector<BufferMoves> buffers;  // those that moved, most bytes moved first
     Trace iteration;                  // no ops: none was recorded

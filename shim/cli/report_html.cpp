@@ -16,6 +16,7 @@ namespace {
 using namespace profiler;
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t most_steps = 200;     // of the plan: those that were delayed most
 constexpr std::size_t most_page_bytes = 4'600'000;  // of the iterations
 constexpr std::size_t most_moves = 20'000;          // of an iteration: the longest ones
 constexpr std::size_t bin_count = 400;
@@ -131,6 +132,16 @@ Json bins_of(const RunRecord& run) {
     return {{"length", length}, {"in", rounded(in)}, {"out", rounded(out)}, {"stall", rounded(stall)}};
 }
 
+void keep_most_delayed(Json& steps) {
+    std::vector<Json> all(steps.begin(), steps.end());
+    std::stable_sort(all.begin(), all.end(), [](const Json& a, const Json& b) {
+        const auto ns = [](const Json& s) { return s["delay_ns"].is_null() ? -1 : s["delay_ns"].get<std::int64_t>(); };
+        return ns(a) > ns(b);
+    });
+    if (all.size() > most_steps) all.resize(most_steps);
+    steps = all;
+}
+
 // JSON as the contents of a script element: nothing in it may look like the element's end.
 std::string embedded(const Json& value) {
     std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -151,6 +162,7 @@ std::string report_html(std::span<const Report> reports) {
         Json report = report_fields(of);
         report["buffers"] = nullptr;  // the page has what it shows of them in columns
         if (!report["iteration"].is_null()) report["iteration"].erase("buffers");
+        keep_most_delayed(report["steps"]);
         if (!of.models.is_null()) {
             report["models"]["memory"].erase("live_bytes");
             if (report["models"]["binds"].is_object()) report["models"]["binds"].erase("ops");

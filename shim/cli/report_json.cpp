@@ -3,6 +3,7 @@
 
 #include "shim/cli/report_fields.hpp"
 #include "shim/cli/report_formats.hpp"
+#include "shim/cli/report_plan.hpp"
 
 namespace udnnmem::cli {
 namespace {
@@ -46,11 +47,6 @@ Json refusal_of(const OutOfMemory& o) {
             {"budget_bytes", o.budget.value}, {"host_budget_bytes", o.host_budget.value}, {"enough_bytes", o.enough.value}, {"largest", Json::array()}, {"text", explanation(o)}};
     for (const OutOfMemory::Holder& holder : o.largest) to["largest"].push_back({{"id", holder.buffer.value}, {"bytes", holder.bytes.value}, {"on_host", holder.on_host}});
     return to;
-}
-
-Json sequence_of(const RunSequence& s) {
-    return {{"id", s.id}, {"first", s.first}, {"ops", s.ops}, {"turns", s.turns}, {"iterations", s.iterations}, {"planned_iterations", s.planned_iterations}, {"given_up", s.given_up},
-            {"ideal_ns", s.ideal.value}, {"promised_ns", s.promised.value}, {"planned_ns", s.planned.value}, {"demand_ns", s.demand.value}};
 }
 
 // What a planner would look at: who holds how much for how long while nobody uses it.
@@ -124,10 +120,7 @@ Json report_fields(const Report& of) {
     report["searched"] = run.searched;
     report["out_of_memory"] = Json::array();
     for (const OutOfMemory& refusal : run.refusals) report["out_of_memory"].push_back(refusal_of(refusal));
-    report["sequences"] = Json::array();
-    for (const RunSequence& sequence : run.sequences) report["sequences"].push_back(sequence_of(sequence));
-    report["mispredicted"] = Json::array();
-    for (const Misprediction& m : run.mispredictions) report["mispredicted"].push_back({{"expected", m.expected}, {"seen", m.seen}, {"times", m.times}});
+    add_plan_fields(report, run);
     report["iteration"] = iteration.ops.empty() ? Json(nullptr) : iteration_of(iteration, view);
     return report;
 }

@@ -5,13 +5,14 @@
 
 #include "shim/cli/format.hpp"
 #include "shim/cli/report_formats.hpp"
+#include "shim/cli/report_plan.hpp"
 
 namespace udnnmem::cli {
 namespace {
 
 using namespace profiler;
 
-constexpr std::size_t most_buffers = 10, most_mispredictions = 5;  // of the tables; JSON has all
+constexpr std::size_t most_buffers = 10;  // of the table; JSON has all
 
 std::string share(Bytes part, Bytes whole) { return whole.value > 0 ? fmt::format(" ({:.1f} % of it)", 100.0 * static_cast<double>(part.value) / static_cast<double>(whole.value)) : ""; }
 
@@ -43,18 +44,6 @@ void append_figures(std::string& to, const RunRecord& run) {
     if (s.deadlines) to += fmt::format("  deadlines        {} launches were held back too long and let go\n", human_count(s.deadlines));
     if (s.over_budget) to += fmt::format("  over budget      {} times: raise the budget, or make the batch smaller\n", human_count(s.over_budget));
     if (run.events_dropped) to += fmt::format("  not recorded     {} events (the figures above count them)\n", human_count(run.events_dropped));
-}
-
-void append_sequences(std::string& to, const RunRecord& run) {
-    for (const RunSequence& s : run.sequences) {
-        to += fmt::format("  sequence {:<7} {} ops from {}: {} of {} iterations by plan, {} turns", s.id, human_count(s.ops), s.first, human_count(s.planned_iterations), human_count(s.iterations), human_count(s.turns));
-        if (s.planned.value) to += fmt::format("; {} each, {} promised", human(s.planned), human(s.promised));
-        if (s.demand.value) to += fmt::format("; {} on demand", human(s.demand));
-        if (s.given_up) to += fmt::format("; {} plans given up", human_count(s.given_up));
-        to += '\n';
-    }
-    for (const Misprediction& m : std::span(run.mispredictions).first(std::min(run.mispredictions.size(), most_mispredictions)))
-        to += fmt::format("  stepped out      {} times at {}, where {} was expected\n", human_count(m.times), m.seen, m.expected);
 }
 
 void append_buffers(std::string& to, const RunRecord& run) {
@@ -139,7 +128,7 @@ std::string report_text(std::span<const Report> reports) {
         for (const RunLink& link : run.links)
             text += fmt::format("  link {}           {} in, {} out\n", link.device, human_rate(link.in_bytes_per_second), human_rate(link.out_bytes_per_second));
         if (run.has_summary) append_figures(text, run);
-        append_sequences(text, run);
+        append_plan(text, run);
         if (!run.iteration.ops.empty()) append_iteration(text, run.iteration);
         else if (run.searched) text += fmt::format("  one iteration    not found: nothing that repeats in {} ops\n", human_count(run.searched));
         if (run.has_summary && !run.ended) text += "  the program was killed, or still runs: figures of its last second may be missing\n";

@@ -86,21 +86,21 @@ void Course::held(std::int32_t step, const pager::Buffer& b, pager::Residency fo
     a.buffer = b.id;
 }
 
-profiler::RunSteps Course::planned_and_actual() const {
-    profiler::RunSteps s;
-    s.sequence = id;
-    for (std::size_t k = 0; k < actual_.size(); ++k) {
+void Course::tell_steps(std::vector<profiler::RunStep>& to) const {
+    for (std::size_t k = 0; rows() && k < rows()->start.size(); ++k) {
         const Actual& a = actual_[k];
-        s.planned_start.push_back(rows()->start[k].value);
-        s.planned.push_back(sequence.plan_trace.ops[k].duration.value);
-        s.start.push_back(a.since.value);
-        s.took.push_back(a.took.value);
-        s.held.push_back(a.held.value);
-        s.held_times.push_back(static_cast<std::int64_t>(a.times));
-        s.cause.push_back(a.times ? std::max_element(std::begin(a.causes), std::end(a.causes)) - std::begin(a.causes) : -1);
-        s.buffer.push_back(a.times ? static_cast<std::int64_t>(a.buffer) : -1);
+        profiler::RunStep& s = to.emplace_back();
+        s.sequence = id;
+        s.index = static_cast<std::int32_t>(k);
+        s.name = sequence.steps[k].name;
+        s.planned_start = rows()->start[k], s.start = a.since;
+        s.planned = sequence.plan_trace.ops[k].duration, s.took = a.took;
+        s.held = a.held;
+        s.held_times = static_cast<std::int64_t>(a.times);
+        if (!a.times) continue;
+        s.cause = static_cast<std::int32_t>(std::max_element(std::begin(a.causes), std::end(a.causes)) - std::begin(a.causes));
+        s.buffer = BufferId(static_cast<std::int32_t>(a.buffer));
     }
-    return s;
 }
 
 bool Course::to_be_improved() {

@@ -64,7 +64,7 @@ class Course {
     void timed(const OpClock::Timed& t);
     void held(std::int32_t step, const pager::Buffer& b, pager::Residency found, Nanoseconds waited);
     const std::vector<Actual>& actual() const { return actual_; }
-    profiler::RunSteps planned_and_actual() const;   // by the plan in force
+    void tell_steps(std::vector<profiler::RunStep>& to) const;   // by the plan in force
     Nanoseconds typical() const { return ways_.back().typical(); }
     // The plan in force was measured long enough to be compared with what it promised. Once for each.
     bool to_be_improved();

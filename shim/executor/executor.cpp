@@ -323,11 +323,10 @@ std::vector<profiler::Adaptation> Executor::adaptations() {
     return all;
 }
 
-std::vector<profiler::RunSteps> Executor::steps() {
+std::vector<profiler::RunStep> Executor::steps() {
     std::lock_guard lock(mutex_);
-    std::vector<profiler::RunSteps> all;
-    for (const CoursePointer& c : courses_)
-        if (const Rows* rows = c->rows(); rows && !rows->start.empty()) all.push_back(c->planned_and_actual());
+    std::vector<profiler::RunStep> all;
+    for (const CoursePointer& c : courses_) c->tell_steps(all);
     return all;
 }
 

@@ -86,7 +86,7 @@ class Executor {
     std::vector<profiler::RunSequence> sequences();
     std::vector<profiler::Misprediction> mispredictions();
     std::vector<profiler::Adaptation> adaptations();
-    std::vector<profiler::RunSteps> steps();
+    std::vector<profiler::RunStep> steps();
 
   private:
     using CoursePointer = std::shared_ptr<Course>;

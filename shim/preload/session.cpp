@@ -193,7 +193,7 @@ void Session::open_trace() {
         if (!executor_ || !last) return lines;
         for (const profiler::RunSequence& s : executor_->sequences()) lines += profiler::line_of(s);
         for (const profiler::Adaptation& a : executor_->adaptations()) lines += profiler::line_of(a);
-        for (const profiler::RunSteps& s : executor_->steps()) lines += profiler::line_of(s);
+        for (const profiler::RunStep& s : executor_->steps()) lines += profiler::line_of(s);
         for (const profiler::Misprediction& m : executor_->mispredictions()) lines += profiler::line_of(m);
         return lines;
     };

@@ -41,6 +41,12 @@ def main():
                     "the report: iterations by plan", f"    {figures}")
         rates = [link["in_bytes_per_second"] for link in run["link"] or []] or [0]
         suite.check(0.6 * LINK < rates[0] < 1.05 * LINK, "the report: the link's rate", f"    {run['link']}")
+        steps, sequence = run["steps"], run["sequences"][0]
+        timed = [s for s in steps if s["sequence"] == sequence["id"] and s["start_ns"] is not None]
+        suite.check(len(timed) > sequence["ops"] // 2 and sum(a["start_ns"] <= b["start_ns"] for a, b in zip(timed, timed[1:])) > 0.8 * len(timed),
+                    "the report: when ops ran", f"    {len(timed)} of {sequence['ops']}")
+        suite.check(any(s["held_times"] and s["cause"] for s in steps) and all(s["name"] for s in steps), "the report: why launches were held back", f"    {steps[:3]}")
+        suite.check("  later than planned:" in text or not any(s["delay_ns"] for s in steps), "the report in words: what was late", text)
         suite.check("  by plan  " in text and "  link 0  " in text, "the report in words", text)
 
     def plain(command, **options):

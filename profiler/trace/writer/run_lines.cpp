@@ -19,10 +19,10 @@ std::string line_of(const Adaptation& a) {
     return JsonLine("adaptation").add("sequence", a.sequence).add("change", a.change).add("before_ns", a.before).add("promised_ns", a.promised).add("measured_ns", a.measured).add("kept", a.kept).finish();
 }
 
-std::string line_of(const RunSteps& s) {
-    JsonLine line("steps");
-    line.add("sequence", s.sequence).add("planned_start_ns", s.planned_start).add("start_ns", s.start).add("planned_ns", s.planned).add("took_ns", s.took);
-    return line.add("held_ns", s.held).add("held_times", s.held_times).add("cause", s.cause).add("buffer", s.buffer).finish();
+std::string line_of(const RunStep& s) {
+    JsonLine line("step");
+    line.add("sequence", s.sequence).add("index", s.index).add("name", s.name).add("planned_start_ns", s.planned_start).add("start_ns", s.start).add("planned_ns", s.planned);
+    return line.add("took_ns", s.took).add("held_ns", s.held).add("held_times", s.held_times).add("cause", s.cause).add("buffer", s.buffer).finish();
 }
 
 }  // namespace udnnmem::profiler

@@ -10,6 +10,6 @@ namespace udnnmem::profiler {
 std::string line_of(const RunSequence& sequence);
 std::string line_of(const Misprediction& misprediction);
 std::string line_of(const Adaptation& adaptation);
-std::string line_of(const RunSteps& steps);
+std::string line_of(const RunStep& step);
 
 }  // namespace udnnmem::profiler

@@ -530,6 +530,21 @@ function draw_run() {
   $("whole-caption").textContent = `Bytes moved and launches that waited, in ${n} stretches of ${time(bins.length / n)}; the tallest bar is ${rate(most / (bins.length / n) * 1e9)}. ` +
     Object.entries(run.report.events).filter(([, c]) => c).map(([k, c]) => `${count(c)} ${k}`).join(", ") + ".";
 }
+function show_plan() {
+  const r = run.report, sequences = r.sequences || [];
+  $("plan").hidden = !sequences.length;
+  if (!sequences.length) return;
+  const at = (title, value, show) => ({title, value, show}), text = (title, value) => ({title, value, text: true}), some = (ns) => ns ? time(ns) : "-";
+  table($("sequences-table"), [at("sequence", (s) => s.id), text("from", (s) => s.first), at("ops", (s) => s.ops, count), at("turns", (s) => s.turns, count), at("iterations", (s) => s.iterations, count),
+    at("by plan", (s) => s.planned_iterations, count), at("each", (s) => s.planned_ns, some), at("promised", (s) => s.promised_ns, some), at("on demand", (s) => s.demand_ns, some),
+    at("all resident", (s) => s.ideal_ns, some), at("given up", (s) => s.given_up, count)], sequences, -1);
+  $("plan-notes").replaceChildren(
+    ...r.adaptations.map((a) => element("p", `Another plan for sequence ${a.sequence}: ${a.change}; ${time(a.before_ns)} before, ` + (a.measured_ns ? `${time(a.measured_ns)} by it, ${a.kept ? "kept" : "given up"}.` : "not measured yet."))),
+    ...r.mispredicted.slice(0, 20).map((m) => element("p", `Stepped out ${count(m.times)} times at ${m.seen}, where ${m.expected} was expected.`)));
+  table($("steps-table"), [at("sequence", (s) => s.sequence), at("op", (s) => s.index), text("name", (s) => s.name), at("later by", (s) => s.delay_ns, time), at("began", (s) => s.start_ns, time),
+    at("planned", (s) => s.planned_start_ns, time), at("took", (s) => s.took_ns, time), at("planned", (s) => s.planned_ns, time), at("launch held back", (s) => s.held_times, count), at("in all", (s) => s.held_ns, time),
+    text("for", (s) => s.cause ? `${s.cause} (${s.buffer})` : "")], r.steps.filter((s) => s.delay_ns), 3);
+}
 function show_models() {
   const m = run.report.models, body = $("models-body");
   $("models").hidden = !m;
@@ -551,7 +566,7 @@ function show_run(index) {
   $("title").textContent = r.program || r.trace;
   $("subtitle").textContent = [r.rank >= 0 ? `rank ${r.rank}${r.world_size > 0 ? " of " + r.world_size : ""}` : "", r.pid ? `pid ${r.pid} on ${r.host}` : "", r.device, r.policy ? "policy " + r.policy : "", r.version ? "udnnmem " + r.version : "", r.started_unix_ns ? new Date(r.started_unix_ns / 1e6).toISOString().slice(0, 19).replace("T", " ") + " UTC" : "", r.trace].filter(Boolean).join(" · ");
   document.title = `${r.program || r.trace} · udnnmem`;
-  figures(); show_models();
+  figures(); show_models(); show_plan();
   for (const id of ["iteration", "buffers", "evicted", "ops"]) $(id).hidden = !view;
   if (view) {
     if (!view.start) unpack(view);
