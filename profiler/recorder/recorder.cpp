@@ -1,5 +1,6 @@
 #include "profiler/recorder/recorder.hpp"
 
+#include <algorithm>
 #include <new>
 
 #include "profiler/trace/writer/json_line.hpp"
@@ -116,7 +117,7 @@ std::string Recorder::drain(bool last) {
     }
     const bool searching = finder_.period() == 0;
     timing_.store(searching, std::memory_order_relaxed);
-    if (!searching && !found_period_ && finder_.held() >= settings_.watched_periods * finder_.period()) stop();
+    if (!searching && !found_period_ && finder_.held() >= std::max(settings_.watched_least, settings_.watched_periods * finder_.period())) stop();
     if (history_.end() - history_.begin() >= settings_.most_ops) stop();
     if (!on() || last) {
         stop();

@@ -31,7 +31,8 @@ class Recorder {
     struct Settings {
         std::size_t queue = 1 << 12;      // ops; a power of two
         Position most_ops = 1 << 19;      // after so many the search ends, come what may
-        Position watched_periods = 16;    // how long a period is watched after it was found: it may be a part of a longer one
+        Position watched_periods = 16;    // how long a period is watched after it was found: it may be a part of a longer one ...
+        Position watched_least = 2048;    // ... at least so many ops: a few launches in a row that are alike are no iteration
         // When an op began (-1: not known) and how long it took, and its timer back; called from drain().
         std::function<Reading(std::int32_t timer, Nanoseconds& start, Nanoseconds& duration)> read_timer;
         std::function<void(const Iteration&)> found;  // an iteration, each time that one is told; called from drain(). May be empty

@@ -66,7 +66,7 @@ void Executor::reconsider() noexcept {
 // ---- the launch path -------------------------------------------------------------------------------------------------
 
 // Which step of which course the op is.
-std::int32_t Executor::place(const Seen& seen) {
+std::int32_t Executor::find_place(const Seen& seen) {
     Course* best = nullptr;
     for (const CoursePointer& c : courses_) {
         c->step = c->follower.at(seen);
@@ -84,10 +84,9 @@ std::int32_t Executor::place(const Seen& seen) {
 
 // The op as part of what ran since the last first step.
 void Executor::pass(const char* name, const Seen& seen, const pager::Op& op) {
-    for (const pager::Buffer* b : seen.named) newest_id_ = std::max(newest_id_, b->id);
     if (!passage_whole_) return;
     passage_.add(name, seen, op);
-    if (passage_known_ || passage_.ops.size() < kPiece) return;
+    if (passage_.ops.size() < kPiece) return;
     passage_.ends = false;
     end_passage(false);
 }
@@ -100,7 +99,7 @@ void Executor::end_passage(bool known) {
         passages_wait_ = true;
         job_ready_.notify_all();
     }
-    passage_.restart(newest_id_);
+    passage_.restart(newest_before_);
 }
 
 void Executor::strayed(const Course& from, std::int32_t expected, const char* name) {
@@ -150,12 +149,16 @@ void Executor::lose() {
 // The clock goes on; the places that the last steps had in it are kept apart from those of the steps to come.
 void Executor::restart_clock(std::int32_t step) { first_clock_ = clock_ + kRecent - static_cast<std::uint64_t>(step); }
 
-std::int32_t Executor::before(const char* name, std::uint64_t shape, pager::Op& op) noexcept try {
+Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::Op& op) noexcept try {
+    Place place;
     std::lock_guard lock(mutex_);
-    if (courses_.empty() || (!device_ && !find_device())) return Follower::nowhere;
+    if (courses_.empty() || (!device_ && !find_device())) return place;
     named_.clear();
+    newest_before_ = newest_id_;
     auto movable = [this](pager::Buffer* b) {
-        if (!b->slab) named_.push_back(b);
+        if (b->slab) return;
+        named_.push_back(b);
+        newest_id_ = std::max(newest_id_, b->id);
     };
     for (std::uint32_t i = 0; i < op.count; ++i) movable(op.buffers[i]);
     for (pager::Buffer* b : op.more) movable(b);
@@ -167,69 +170,73 @@ std::int32_t Executor::before(const char* name, std::uint64_t shape, pager::Op& 
     const std::uint64_t run = was ? was->follower.run() : 0;
     const bool was_following = following_;
     const std::int32_t expected = was && following_ ? was->follower.expected() : 0;
-    const std::int32_t step = place(seen);
-    const bool goes_on = step != Follower::nowhere && active_ == was && following_ && was->follower.run() == run + 1;
-    if (following_ && !goes_on) {
-        if (expected) strayed(*was, expected, name);
-        if (expected || step != 0) lose();       // else one course ended and another began
-        else device_->forget_orders();
-    }
+    const std::int32_t step = place.step = find_place(seen);
     following_ = step != Follower::nowhere;
+    const bool goes_on = following_ && active_ == was && was_following && was->follower.run() == run + 1;
     const bool ended = was && was_following && !expected && run >= was->sequence.steps.size();   // an iteration, with the op before
+    if (!goes_on) {
+        if (was_following) {
+            if (expected) strayed(*was, expected, name);
+            if (expected || step != 0) lose();       // else one course ended and another began
+            else device_->forget_orders();
+        }
+        // What ran as expected was not written down.
+        if (passage_whole_ && passage_known_ && was_following && step != 0) passage_.add(was->sequence, was->follower, expected);
+        if (following_ && active_ != was) ++active_->turns, restart_clock(step);
+    }
     if (step == 0 || ended) {
-        end_passage(ended);
+        end_passage(ended || passage_known_);
         passage_whole_ = was && was->follower.settled();   // else nobody knows yet whether this is the program that was stored
         passage_known_ = step == 0;
     } else if (!goes_on) {
         passage_known_ = false;
     }
-    pass(name, seen, op);
-    if (!following_) return step;
-    if (active_ != was) ++active_->turns;
-    if (!goes_on && active_ != was) restart_clock(step);
+    if (!passage_known_) pass(name, seen, op);
+    if (!following_) return place;
     active_->followed_at = ops_;
     if (step == 0) begin_iteration();
     while (first_clock_ + static_cast<std::uint64_t>(step) <= clock_) first_clock_ += active_->sequence.steps.size();
     clock_ = first_clock_ + static_cast<std::uint64_t>(step);
-    const Rows* rows = active_->rows();
-    if (!rows) return step;
-    missing_ = nullptr;
-    const Sequence::Step& known = active_->sequence.steps[static_cast<std::size_t>(step)];
+    if (active_->rows()) look_ahead(place, op);
+    return place;
+} catch (...) {
+    return Place();
+}
+
+// For an op of a plan: when its buffers are used next, which of them is missing, and how far ahead of the device it may be.
+void Executor::look_ahead(Place& place, pager::Op& op) {
+    const Sequence::Step& known = active_->sequence.steps[static_cast<std::size_t>(place.step)];
     for (std::uint32_t i = 0; i < known.count; ++i) {
         const std::uint32_t again = active_->sequence.uses[known.first + i].again;
         named_[i]->next_use.store(again ? clock_ + again : 0, std::memory_order_relaxed);
         const pager::Residency now = named_[i]->residency.load(std::memory_order_relaxed);
-        if (now == pager::Residency::device || missing_) continue;
-        missing_ = named_[i];
-        found_ = now;
+        if (now == pager::Residency::device || place.missing) continue;
+        place.missing = named_[i];
+        place.found = now;
     }
-    if (missing_) missed_at_ = pager::now_ns();
+    if (place.missing) place.missed_at = pager::now_ns();
+    place.timed = clock_of_ops_.wants(place.step, static_cast<std::int32_t>(active_->sequence.steps.size()));
     device_->plan_step(clock_);
-    const std::uint64_t behind = clock_ - static_cast<std::uint64_t>(rows->lookahead) - 1;
+    const std::uint64_t behind = clock_ - static_cast<std::uint64_t>(active_->rows()->lookahead) - 1;
     if (const Passed& passed = recent_[behind % kRecent]; passed.clock == behind) {
         op.paced_by = passed.slot;
         op.paced_number = passed.number;
     }
-    return step;
-} catch (...) {
-    return Follower::nowhere;
 }
 
-void Executor::submitting(std::int32_t step, const pager::Op& op) noexcept try {
-    if (step == Follower::nowhere) return;
+void Executor::tell_submitting(const Place& place, const pager::Op& op) noexcept try {
     std::lock_guard lock(mutex_);
-    if (!active_ || active_->step != step || !active_->rows() || op.captured) return;
-    if (missing_) active_->held(step, *missing_, found_, Nanoseconds(pager::now_ns() - missed_at_));
-    missing_ = nullptr;
-    clock_of_ops_.begin(op.stream, active_->way(), step, static_cast<std::int32_t>(active_->sequence.steps.size()));
+    if (!active_ || active_->step != place.step || !active_->rows() || op.captured) return;
+    if (place.missing) active_->held(place.step, *place.missing, place.found, Nanoseconds(pager::now_ns() - place.missed_at));
+    if (place.timed) clock_of_ops_.begin(op.stream, active_->way(), place.step);
 } catch (...) {
 }
 
-void Executor::submitted(std::int32_t step, const pager::Op& op) noexcept try {
-    if (step == Follower::nowhere) return;
+void Executor::tell_submitted(const Place& place, const pager::Op& op) noexcept try {
     std::lock_guard lock(mutex_);
-    clock_of_ops_.end(op.stream);
-    if (watching_.load(std::memory_order_relaxed) && active_ && active_->watch && active_->step == step && !op.captured) active_->watch->submitted(step, op, active_->follower, *device_);
+    if (place.timed) clock_of_ops_.end(op.stream);
+    if (watching_.load(std::memory_order_relaxed) && active_ && active_->watch && active_->step == place.step && !op.captured)
+        active_->watch->submitted(place.step, op, active_->follower, *device_);
 } catch (...) {
 }
 
@@ -240,7 +247,8 @@ void Executor::context_destroying(CUcontext context) noexcept {
         if (c->watch) c->watch->context_destroying(context);
 }
 
-void Executor::after(std::int32_t step, const pager::Op& op) noexcept try {
+void Executor::after(const Place& place, const pager::Op& op) noexcept try {
+    const std::int32_t step = place.step;
     if (step == Follower::nowhere) return;
     std::lock_guard lock(mutex_);
     if (!active_ || active_->step != step || !on()) return;

@@ -62,14 +62,26 @@ class Executor {
 
     // Whether ops have to be told. One load.
     bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
-    // An op that is about to be submitted: its step, or Follower::nowhere.
-    std::int32_t before(const char* name, std::uint64_t shape, pager::Op& op) noexcept;
+    // What before() found of an op, for the calls that follow it on the same thread.
+    struct Place {
+        std::int32_t step = Follower::nowhere;
+        bool timed = false;                        // between two events
+        pager::Residency found = pager::Residency::device;   // where `missing` was
+        const pager::Buffer* missing = nullptr;    // the first of its buffers that is not there
+        std::int64_t missed_at = 0;
+    };
+    // An op that is about to be submitted.
+    Place before(const char* name, std::uint64_t shape, pager::Op& op) noexcept;
     // It is about to be handed to the driver: it waits for nothing any more.
-    void submitting(std::int32_t step, const pager::Op& op) noexcept;
+    void submitting(const Place& place, const pager::Op& op) noexcept {
+        if (place.timed || place.missing) tell_submitting(place, op);
+    }
     // It was handed to the driver, and the pager does not know it yet.
-    void submitted(std::int32_t step, const pager::Op& op) noexcept;
+    void submitted(const Place& place, const pager::Op& op) noexcept {
+        if (place.timed || (place.step != Follower::nowhere && watching_.load(std::memory_order_relaxed))) tell_submitted(place, op);
+    }
     // It was submitted.
-    void after(std::int32_t step, const pager::Op& op) noexcept;
+    void after(const Place& place, const pager::Op& op) noexcept;
 
     void context_destroying(CUcontext context) noexcept;
 
@@ -96,6 +108,8 @@ class Executor {
 
     void end(bool patiently) noexcept;
     void reconsider() noexcept;
+    void tell_submitting(const Place& place, const pager::Op& op) noexcept;
+    void tell_submitted(const Place& place, const pager::Op& op) noexcept;
 
     // planning.cpp: the planning thread
     void run();
@@ -122,8 +136,9 @@ class Executor {
     Watched look_at_watch(Course& course, profiler::Trace& trace);
 
     // The launch path's, under mutex_.
-    std::int32_t place(const Seen& seen);
+    std::int32_t find_place(const Seen& seen);
     void pass(const char* name, const Seen& seen, const pager::Op& op);
+    void look_ahead(Place& place, pager::Op& op);
     void end_passage(bool known);
     void strayed(const Course& from, std::int32_t expected, const char* name);
     void begin_iteration();
@@ -144,9 +159,9 @@ class Executor {
     bool following_ = false;                        // the last op was a step of it
     Recent recent_ops_;
     Passage passage_;                               // since the last first step
-    bool passage_known_ = true, passage_whole_ = false;
+    bool passage_known_ = true, passage_whole_ = false;   // as long as it is known, it is the active course's up to here, and empty
     std::vector<Passage> passages_;                 // for the planning thread
-    std::uint32_t newest_id_ = 0;                   // of the buffers that ops named
+    std::uint32_t newest_id_ = 0, newest_before_ = 0;   // of the buffers that ops named; before this one
     std::atomic<bool> watching_{false};
     pager::DevicePager* device_ = nullptr;
     std::vector<pager::Buffer*> named_;
@@ -162,9 +177,6 @@ class Executor {
     std::uint64_t ops_ = 0;
     IterationTimer timer_;
     OpClock clock_of_ops_;
-    const pager::Buffer* missing_ = nullptr;        // of the op that is about to be submitted, when before() saw it ...
-    pager::Residency found_ = pager::Residency::device;
-    std::int64_t missed_at_ = 0;                    // ... and when that was
     std::uint64_t last_tag_ = 0;
     bool whole_ = false;                            // this iteration was followed from its begin
     std::uint64_t strayed_ = 0;

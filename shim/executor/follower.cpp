@@ -62,13 +62,6 @@ pager::Buffer* Follower::bound(std::int32_t i) const {
     return b.buffer && b.buffer->id == b.id ? b.buffer : nullptr;
 }
 
-bool Follower::outlived() const {
-    if (!settled_) return false;
-    for (std::size_t i = 0; i < bound_.size(); ++i)
-        if (sequence_.lasts(i) && (bound_[i].buffer->id != bound_[i].id || !bound_[i].buffer->live)) return true;
-    return false;
-}
-
 // Between the iterations of a sequence that is not settled, nothing is known of it.
 void Follower::forget() {
     next_ = before_ = 0;

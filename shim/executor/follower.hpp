@@ -64,14 +64,14 @@ class Follower {
     bool settled() const { return settled_; }
     // What logical buffer `i` is in this iteration; null: not seen yet, or gone.
     pager::Buffer* bound(std::int32_t i) const;
-    // Whether a persistent buffer that it knows is gone: it will not be followed again.
-    bool outlived() const;
-
-  private:
+    // The same, also if it is gone.
     struct Bound {
         pager::Buffer* buffer = nullptr;
         std::uint32_t id = 0;
     };
+    Bound last_bound(std::int32_t i) const { return bound_[static_cast<std::size_t>(i)]; }
+
+  private:
     bool is(std::int32_t step, const Seen& seen) const;
     std::int32_t arrive(std::int32_t step, const Seen& seen);
     void forget();

@@ -29,13 +29,12 @@ bool OpClock::take(Pair& pair) {
     return false;
 }
 
-void OpClock::begin(CUstream stream, std::uint64_t tag, std::int32_t step, std::int32_t steps) {
+void OpClock::begin(CUstream stream, std::uint64_t tag, std::int32_t step) {
     timing_ = false;
-    const std::int32_t stride = (steps + most_timed - 1) / most_timed;
     if (step == 0) {
         base_ = nullptr;
         ++phase_;
-    } else if (!base_ || static_cast<std::uint64_t>(step) % static_cast<std::uint64_t>(stride) != phase_ % static_cast<std::uint64_t>(stride)) {
+    } else if (!base_) {
         return;
     }
     Pair pair;

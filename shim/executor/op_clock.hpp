@@ -22,8 +22,12 @@ class OpClock {
 
     explicit OpClock(const pager::Driver& driver) : driver_(driver) {}
 
-    // The op of `step` is about to be handed to the driver; `tag` names the iteration's kind, `steps` how many it has.
-    void begin(CUstream stream, std::uint64_t tag, std::int32_t step, std::int32_t steps);
+    // Whether the op of `step`, of so many, is to be timed in this iteration.
+    bool wants(std::int32_t step, std::int32_t steps) const {
+        return step == 0 || (base_ && (steps <= most_timed || static_cast<std::uint32_t>(step) % static_cast<std::uint32_t>((steps + most_timed - 1) / most_timed) == phase_ % static_cast<std::uint32_t>((steps + most_timed - 1) / most_timed)));
+    }
+    // It is about to be handed to the driver; `tag` names the iteration's kind.
+    void begin(CUstream stream, std::uint64_t tag, std::int32_t step);
     // It was.
     void end(CUstream stream);
     // What was timed and has ended: since the iteration's first op began, and how long.
@@ -54,7 +58,7 @@ class OpClock {
     Pair now_;
     bool timing_ = false;
     CUevent base_ = nullptr;
-    std::uint64_t phase_ = 0;
+    std::uint32_t phase_ = 0;
 };
 
 }  // namespace udnnmem::executor

@@ -39,6 +39,8 @@ struct Passage {
     bool ends = true;                // at a first step; false: it goes on in the next one
 
     void add(const char* name, const Seen& seen, const pager::Op& op);
+    // The first `steps` of a sequence, as they just ran.
+    void add(const Sequence& sequence, const Follower& follower, std::int32_t steps);
     void restart(std::uint32_t newest_id);
 };
 

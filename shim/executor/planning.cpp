@@ -145,7 +145,7 @@ bool Executor::known(std::uint64_t fingerprint) {
 // A course of its own from now on, followed so that demand paging is measured too.
 void Executor::learn(const profiler::Iteration& iteration, pager::DevicePager& device) {
     Sequence sequence = make_sequence(iteration, device.small_below(), device.granule(), [this](std::uint64_t at) { return pager_.find(at); });
-    if (sequence.steps.empty()) return;
+    if (sequence.steps.size() < static_cast<std::size_t>(profiler::IterationFinder::fewest)) return;
     discard_strangers();
     auto made = std::make_shared<Course>(learned_, std::move(sequence), pager_.driver());
     if (known(made->fingerprint())) return;

@@ -188,26 +188,26 @@ CUresult work(const Work& w, Submit submit) noexcept {
     op.stream = w.stream;
     op.kernel = w.kind == WorkKind::kernel;
     executor::Executor* const plan = plan_of(*s);
-    std::int32_t step = executor::Follower::nowhere;
+    executor::Executor::Place place;
     try {
         if (w.kind == WorkKind::copy)
             if (const CUresult result = pin_pointers_escaping(p, w); result != CUDA_SUCCESS) return result;
         name_accesses(p, w, op, seen.touches());
         if (!op.count && !op.everything) return submit();
-        if (plan) step = plan->before(name_of(w), shape_of(w), op);
+        if (plan) place = plan->before(name_of(w), shape_of(w), op);
         if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return explained(*s, op, name_of(w), result);
         seen.submitting();
-        if (plan) plan->submitting(step, op);
+        if (plan) plan->submitting(place, op);
         // Before the call: what the copy brings may be used by an op of another thread as soon as it is submitted.
         if (w.kind == WorkKind::copy && !op.captured) note_pointers_copied(p, w);
     } catch (...) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const CUresult result = submit();
-    if (plan && result == CUDA_SUCCESS) plan->submitted(step, op);
+    if (plan && result == CUDA_SUCCESS) plan->submitted(place, op);
     seen.submitted(name_of(w), shape_of(w), result);
     p.leave(op, result);
-    if (plan && result == CUDA_SUCCESS) plan->after(step, op);
+    if (plan && result == CUDA_SUCCESS) plan->after(place, op);
     if (w.launch) s->launched();
     return result;
 }
@@ -274,7 +274,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     op.kernel = true;
     Observation seen(*s, stream);
     executor::Executor* const plan = plan_of(*s);
-    std::int32_t step = executor::Follower::nowhere;
+    executor::Executor::Place place;
     std::uint64_t shape = 0;
     try {
         for (const GraphNode& node : graph.nodes()) {
@@ -287,10 +287,10 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         if ((!op.count && !op.everything) || !holds("graph")) return submit();
         if (!p.streams().is_capturing(stream) && graph.issuable() && !p.fits_together(op))
             return launch_in_pieces(p, exec, graph, stream);
-        if (plan) step = plan->before(kGraphLaunch, shape, op);
+        if (plan) place = plan->before(kGraphLaunch, shape, op);
         if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return explained(*s, op, kGraphLaunch, result);
         seen.submitting();
-        if (plan) plan->submitting(step, op);
+        if (plan) plan->submitting(place, op);
         if (!op.captured)
             for (const GraphNode& node : graph.nodes())
                 if (node.enabled && node.work.kind == WorkKind::copy) note_pointers_copied(p, node.work);
@@ -298,10 +298,10 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const CUresult result = submit();
-    if (plan && result == CUDA_SUCCESS) plan->submitted(step, op);
+    if (plan && result == CUDA_SUCCESS) plan->submitted(place, op);
     seen.submitted(kGraphLaunch, shape, result);
     p.leave(op, result);
-    if (plan && result == CUDA_SUCCESS) plan->after(step, op);
+    if (plan && result == CUDA_SUCCESS) plan->after(place, op);
     s->launched();
     return result;
 }
