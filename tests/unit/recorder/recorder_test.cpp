@@ -73,8 +73,24 @@ TEST_CASE("an iteration is found when it was seen twice") {
     }
     // It stops once the period has held long enough, and then costs nothing and says no more.
     CHECK(steps(program, 40).empty());
+    CHECK(recorder.on());
+    CHECK(steps(program, 120).empty());
     CHECK_FALSE(recorder.on());
     CHECK_FALSE(recorder.timing());
+}
+
+TEST_CASE("launches that are alike, many in a row, are no reason to look no further") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.recorder = recorder};
+    program.start();
+    for (int i = 0; i < 100; ++i) program.op("fill", {{program.input, Mode::write}});
+    recorder.drain(false);
+    std::string text;
+    for (int i = 0; i < 4; ++i) {
+        program.step();
+        text = std::max(text, recorder.drain(false), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    }
+    CHECK(parsed(text).ops.size() == static_cast<std::size_t>(program.ops()));
 }
 
 TEST_CASE("equal layers are no iteration") {
