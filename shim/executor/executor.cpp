@@ -267,8 +267,10 @@ void Executor::after(const Place& place, const pager::Op& op) noexcept try {
     if (!rows || static_cast<std::size_t>(step) + 1 >= rows->begin.size()) return;
     const std::uint64_t number = op.slot->last_op.load(std::memory_order_acquire);
     recent_[clock_ % kRecent] = {clock_, number, op.slot};
-    if (op.slot->unmarked.load(std::memory_order_relaxed) > static_cast<std::uint32_t>(rows->lookahead) / 2) pager_.streams().mark(*op.slot);
+    const bool marks = rows->marked[static_cast<std::size_t>(step)];
     const std::uint32_t from = rows->begin[static_cast<std::size_t>(step)], to = rows->begin[static_cast<std::size_t>(step) + 1];
+    if (from == to && !marks) return;
+    pager_.streams().mark(*op.slot);
     if (from == to) return;
     orders_.clear();
     for (std::uint32_t i = from; i < to; ++i) {
@@ -278,10 +280,15 @@ void Executor::after(const Place& place, const pager::Op& op) noexcept try {
         if (entry.kind == pager::Order::Kind::fetch) orders_.push_back({entry.kind, b, b->id, number, op.slot});
         else orders_.push_back({entry.kind, b, b->id, b->last_use.load(std::memory_order_acquire)});
     }
-    if (orders_.empty()) return;
-    pager_.streams().mark(*op.slot);
-    device_->order(orders_.data(), orders_.size());
+    if (!orders_.empty()) device_->order(orders_.data(), orders_.size());
 } catch (...) {
+}
+
+bool Executor::acts_after(const Place& place) {
+    std::lock_guard lock(mutex_);
+    const Rows* rows = active_ && place.step != Follower::nowhere ? active_->rows() : nullptr;
+    const auto k = static_cast<std::size_t>(place.step);
+    return rows && (rows->marked[k] || rows->begin[k + 1] > rows->begin[k]);
 }
 
 // ---- what it says ----------------------------------------------------------------------------------------------------

@@ -84,6 +84,8 @@ class Executor {
     void after(const Place& place, const pager::Op& op) noexcept;
 
     void context_destroying(CUcontext context) noexcept;
+    // Whether the plan in force has anything to do after that op. For benchmarks.
+    bool acts_after(const Place& place);
 
     // Orders are given no more, and the planning thread ends. One that is deep in a plan is not waited for: the executor has
     // to outlive it then, for it still looks at it.

@@ -141,6 +141,7 @@ class Reader {
             sequence_.persistent.resize(sequence_.plan_trace.buffers.size());
             for (std::size_t k = 0; k < sequence_.steps.size(); ++k) sequence_.steps[k].name = sequence_.plan_trace.ops[k].name.c_str();
             find_next_uses(sequence_);
+            mark_steps(rows_, sequence_);
             plans.courses.push_back({std::move(sequence_), std::make_shared<const Rows>(std::move(rows_))});
         }
         sequence_ = Sequence();

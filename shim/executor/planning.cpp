@@ -72,6 +72,7 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     rows->memory = at_work.memory;
     rows->link_in = machine.link_in, rows->link_out = machine.link_out;
     for (const Nanoseconds start : timeline.start) rows->start.push_back(start - timeline.start.front());
+    mark_steps(*rows, course.sequence);
     if (settings_.lie) *rows = distorted(*rows, trace.buffers.size(), *settings_.lie);
     auto us = [](Nanoseconds t) { return std::to_string(t.value / 1000) + " us"; };
     settings_.say("plan by " + std::string(settings_.planner->name) + " for " + what + ": " + us(outcome.time) + " promised, " + us(outcome.ideal) +

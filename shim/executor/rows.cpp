@@ -29,6 +29,25 @@ Rows make_rows(const policy::Plan& plan, std::size_t steps) {
     return rows;
 }
 
+void mark_steps(Rows& rows, const Sequence& sequence) {
+    const std::size_t n = sequence.steps.size(), ahead = static_cast<std::size_t>(rows.lookahead) + 1;
+    rows.marked.assign(n, false);
+    std::vector<bool> comes(sequence.persistent.size());
+    for (std::size_t b = 0; b < comes.size(); ++b) comes[b] = !sequence.lasts(b);
+    for (const bool again : {false, true}) {   // what is fetched at the end of an iteration comes in the next one
+        for (std::size_t k = 0; k < n; ++k) {
+            const Sequence::Step& step = sequence.steps[k];
+            for (std::uint32_t i = step.first; i < step.first + step.count; ++i) {
+                const auto b = static_cast<std::size_t>(sequence.uses[i].buffer);
+                if (comes[b]) rows.marked[(k + n * ahead - ahead) % n] = true;
+                comes[b] = again ? false : !sequence.uses[i].again && !sequence.lasts(b);
+            }
+            for (std::uint32_t i = rows.begin[k]; i < rows.begin[k + 1]; ++i)
+                if (rows.entries[i].kind == pager::Order::Kind::fetch) comes[static_cast<std::size_t>(rows.entries[i].buffer)] = true;
+        }
+    }
+}
+
 Rows distorted(const Rows& rows, std::size_t buffers, std::uint64_t seed) {
     std::mt19937_64 random(seed);
     const std::size_t steps = rows.begin.size() - 1;

@@ -7,6 +7,7 @@
 
 #include "policy/plan.hpp"
 #include "profiler/trace/units.hpp"
+#include "shim/executor/sequence.hpp"
 #include "shim/pager/order.hpp"
 
 namespace udnnmem::executor {
@@ -22,9 +23,13 @@ struct Rows {
     Bytes memory;                        // that it was made for
     double link_in = 0, link_out = 0;    // likewise, bytes per second
     std::vector<Nanoseconds> start;      // of each step in an iteration, by the simulator
+    std::vector<bool> marked;            // steps whose end has to be known: the memory of a later one waits for it
     std::string change;                  // what is different about it; "": it is the first of its kind
     int lookahead = 0;                   // ops ahead of the device at which it takes memory
 };
+// Sets `marked`: an op that takes memory, for a new buffer or one that was fetched, does so once the op `lookahead` + 1 before it has
+// ended (pager::Op::paced_by).
+void mark_steps(Rows& rows, const Sequence& sequence);
 Rows make_rows(const policy::Plan& plan, std::size_t steps);
 // The same with a third of its orders made wrong: another buffer, another kind, another step, twice, not at all.
 Rows distorted(const Rows& rows, std::size_t buffers, std::uint64_t seed);

@@ -165,3 +165,15 @@ TEST_CASE("every policy but demand is a planner that needs no recompute") {
         CHECK(!planner->needs_recompute);
     }
 }
+
+TEST_CASE("ops are marked whose end later ones wait for before they take memory") {
+    Network net(20);
+    const Sequence s = net.sequence();
+    policy::Plan plan;
+    plan.actions = {{policy::Do::evict, OpIndex(2), BufferId(1), {}, {}}, {policy::Do::prefetch, OpIndex(30), BufferId(1), {}, {}}};
+    executor::Rows rows = executor::make_rows(plan, 40);
+    rows.lookahead = 3;
+    executor::mark_steps(rows, s);
+    // Forwards each op has a new activation; backwards only weight 1 comes back, for op 38.
+    for (std::size_t k = 0; k < 40; ++k) CHECK(rows.marked[k] == (k < 16 || k >= 36 || k == 34));
+}

@@ -1,0 +1,138 @@
+// What following a plan costs the launching thread: the time in Executor's calls around each op, of an iteration of OPS ops on
+// the software GPU that holds 8 buffers an op, in half of its memory. Time that a launch waits for memory is not in them.
+// Prints the medians over ops without actions and over those with some.
+//   executor_bench [ROUNDS]
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "policy/planner.hpp"
+#include "shim/executor/executor.hpp"
+#include "tests/workloads/small/driver_program.hpp"
+
+using namespace udnnmem;
+
+namespace {
+
+constexpr std::size_t kBytes = 1 << 18;
+constexpr std::int32_t kLayers = 128;   // ops: forward and backward through them
+
+struct Quiet : pager::Sink {
+    void line(Level level, const std::string& text) override {
+        if (level == Level::error) std::fprintf(stderr, "%s\n", text.c_str());
+    }
+    void event(const profiler::RunEvent&) override {}
+    void thread_started() override {}
+};
+
+pager::Driver driver() {
+    pager::Driver d;
+#define UDNNMEM_FILL(symbol, required) d.symbol = ::symbol;
+    UDNNMEM_PAGER_DRIVER_CALLS(UDNNMEM_FILL)
+#undef UDNNMEM_FILL
+    return d;
+}
+
+double median(std::vector<double>& v) {
+    if (v.empty()) return -1;
+    std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
+    return v[v.size() / 2];
+}
+
+std::int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const int rounds = argc > 1 ? std::atoi(argv[1]) : 60;
+    Program p;
+    CUfunction nothing;
+    CHECK(cuModuleGetFunction(&nothing, p.module, "nothing"));
+    CUstream stream;
+    CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    Quiet sink;
+    pager::Settings settings;
+    settings.device_budget = kLayers * kBytes / 2;
+    settings.host_budget = std::size_t{1} << 32;
+    pager::Pager pager(driver(), settings, sink);
+    pager::DevicePager* device = pager.current_device();
+    if (!device || device->start() != CUDA_SUCCESS) return 1;
+
+    // Op k of 2 * kLayers names 8 buffers that lie around its layer's.
+    std::vector<CUdeviceptr> at(kLayers);
+    for (CUdeviceptr& a : at)
+        if (device->allocate(kBytes, stream, false, nullptr, a) != CUDA_SUCCESS) return 1;
+    const auto named = [](std::int32_t k, std::int32_t i) {
+        const std::int32_t layer = k < kLayers ? k : 2 * kLayers - 1 - k;
+        return std::clamp(layer - 4, 0, kLayers - 8) + i;
+    };
+    profiler::Iteration iteration;
+    for (std::int32_t b = 0; b < kLayers; ++b) {
+        profiler::TraceBuffer& buffer = iteration.trace.buffers.emplace_back();
+        buffer.id = BufferId(b);
+        buffer.bytes = Bytes(kBytes);
+        buffer.persistent = true;
+        iteration.address.push_back(at[static_cast<std::size_t>(b)]);
+    }
+    for (std::int32_t k = 0; k < 2 * kLayers; ++k) {
+        profiler::TraceOp& op = iteration.trace.ops.emplace_back();
+        op.index = OpIndex(k);
+        op.name = "nothing";
+        op.duration = Nanoseconds(200'000);
+        iteration.trace.header.ideal += op.duration;
+        iteration.steps.push_back({"nothing", static_cast<std::uint64_t>(k), static_cast<std::uint32_t>(iteration.used.size()), 8});
+        for (std::int32_t i = 0; i < 8; ++i) iteration.used.push_back(named(k, i)), op.reads.push_back(BufferId(named(k, i)));
+    }
+    executor::Executor::Settings how;
+    how.planner = policy::find_planner("udnn");
+    how.second_look = Nanoseconds(0);
+    how.lie = 0;   // never given up, for the device here is no device; the plan is a third wrong, the calls are the same
+    how.say = [](const std::string&) {};
+    how.note = how.say;
+    executor::Executor executor(pager, std::move(how));
+    executor.learned(iteration);
+
+    std::vector<double> without, with;
+    void* list[8];
+    for (int r = 0; r < rounds; ++r) {
+        while (!executor.on()) std::this_thread::yield();
+        for (std::int32_t k = 0; k < 2 * kLayers; ++k) {
+            pager::Op op;
+            op.stream = stream;
+            op.kernel = true;
+            for (std::int32_t i = 0; i < 8; ++i) {
+                list[i] = &at[static_cast<std::size_t>(named(k, i))];
+                op.name(pager.find(at[static_cast<std::size_t>(named(k, i))]));
+            }
+            const std::int64_t a = now();
+            const auto place = executor.before("nothing", static_cast<std::uint64_t>(k), op);
+            const std::int64_t b = now();
+            if (pager.enter(op) != CUDA_SUCCESS) return 1;
+            const std::int64_t c = now();
+            executor.submitting(place, op);
+            const std::int64_t d = now();
+            CHECK(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, list, nullptr));
+            const std::int64_t e = now();
+            executor.submitted(place, op);
+            const std::int64_t f = now();
+            pager.leave(op, CUDA_SUCCESS);
+            const std::int64_t g = now();
+            executor.after(place, op);
+            const std::int64_t h = now();
+            if (r >= rounds / 2) (executor.acts_after(place) ? with : without).push_back(static_cast<double>((b - a) + (d - c) + (f - e) + (h - g)));
+        }
+        CHECK(cuStreamSynchronize(stream));
+    }
+    const std::int64_t begin = now();
+    for (int i = 0; i < 4000; ++i) (void)now();
+    const double clock = static_cast<double>(now() - begin) / 1000;   // of four pairs
+    const double a = median(without) - clock, b = median(with) - clock;
+    std::printf("{\"name\": \"plan_launch_ns\", \"value\": %.0f, \"unit\": \"ns\", \"goal\": 300}\n", a);
+    std::printf("{\"name\": \"plan_launch_with_actions_ns\", \"value\": %.0f, \"unit\": \"ns\", \"goal\": 1000}\n", b);
+    std::fflush(stdout);
+    executor.stop();
+    std::_Exit(0);   // threads of the pager's live on
+}
