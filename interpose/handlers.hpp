@@ -171,6 +171,8 @@ struct Handlers {
     // Memory that the host writes and the device reaches (pinned, registered, managed), at its device address: there
     // from now on, or (bytes 0, before the real call) no more.
     void (*host_memory)(CUdeviceptr, std::size_t bytes) noexcept = nullptr;
+    // Before kernels cease to exist that may have been launched.
+    void (*code_unloading)() noexcept = nullptr;
     // The current context's device may reach the memory of `peer`'s from now on, or no more.
     CUresult (*peer_access)(CUcontext peer, bool on) noexcept = nullptr;
 };

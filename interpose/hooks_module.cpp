@@ -1,10 +1,11 @@
 // Modules, libraries and the kernels born from them: what the layouts of parameters are found by. On drivers that
-// can be asked for layouts the images themselves are not looked at. Kept also while no handlers are installed.
+// can be asked for layouts the images are looked at for hazards alone. Kept also while no handlers are installed.
 #include "interpose/internal.hpp"
 
 #include <algorithm>
 
 #include "interpose/image_layouts.hpp"
+#include "interpose/kernel_code.hpp"
 #include "interpose/kernel_layouts.hpp"
 
 namespace udnnmem::interpose {
@@ -13,25 +14,40 @@ static bool images_are_needed() noexcept { return !driver_has(Symbol::cuFuncGetP
 
 // ---- loading ----
 ALWAYS_OBSERVE(cuModuleLoad, (CUmodule * module, const char* file), (module, file),
-        if (images_are_needed()) remember_image_file(*module, file))
+        note_code_of_file(file); if (images_are_needed()) remember_image_file(*module, file))
 ALWAYS_OBSERVE(cuModuleLoadData, (CUmodule * module, const void* image), (module, image),
-        if (images_are_needed()) remember_image(*module, image))
+        note_code(image); if (images_are_needed()) remember_image(*module, image))
 ALWAYS_OBSERVE(cuModuleLoadDataEx, (CUmodule * module, const void* image, unsigned count, CUjit_option* options, void** values),
-        (module, image, count, options, values), if (images_are_needed()) remember_image(*module, image))
+        (module, image, count, options, values), note_code(image); if (images_are_needed()) remember_image(*module, image))
 ALWAYS_OBSERVE(cuModuleLoadFatBinary, (CUmodule * module, const void* image), (module, image),
-        if (images_are_needed()) remember_image(*module, image))
+        note_code(image); if (images_are_needed()) remember_image(*module, image))
 ALWAYS_OBSERVE(cuLibraryLoadData,
         (CUlibrary * library, const void* image, CUjit_option* jit, void** jit_values, unsigned jit_count,
          CUlibraryOption* options, void** values, unsigned count),
         (library, image, jit, jit_values, jit_count, options, values, count),
-        if (images_are_needed()) remember_image(*library, image))
+        note_code(image); if (images_are_needed()) remember_image(*library, image))
 ALWAYS_OBSERVE(cuLibraryLoadFromFile,
         (CUlibrary * library, const char* file, CUjit_option* jit, void** jit_values, unsigned jit_count,
          CUlibraryOption* options, void** values, unsigned count),
         (library, file, jit, jit_values, jit_count, options, values, count),
-        if (images_are_needed()) remember_image_file(*library, file))
-ALWAYS_OBSERVE(cuModuleUnload, (CUmodule module), (module), forget_image(module); modules_unloaded())
-ALWAYS_OBSERVE(cuLibraryUnload, (CUlibrary library), (library), forget_image(library); modules_unloaded())
+        note_code_of_file(file); if (images_are_needed()) remember_image_file(*library, file))
+
+// ---- unloading ----
+static void tell_unloading() noexcept {
+    Guard up;
+    if (up && up->code_unloading) up->code_unloading();
+}
+template <class Handle>
+static CUresult unload(CUresult (*real)(Handle), Handle handle) noexcept {
+    tell_unloading();
+    const CUresult result = real(handle);
+    if (result != CUDA_SUCCESS) return result;
+    forget_image(handle);
+    modules_unloaded();
+    return result;
+}
+HOOK(cuModuleUnload, (CUmodule module)) { return unload(REAL(cuModuleUnload), module); }
+HOOK(cuLibraryUnload, (CUlibrary library)) { return unload(REAL(cuLibraryUnload), library); }
 
 // ---- births ----
 ALWAYS_OBSERVE(cuModuleGetFunction, (CUfunction * f, CUmodule module, const char* name), (f, module, name),

@@ -97,7 +97,8 @@ std::optional<std::vector<KernelLayout::Param>> read_info(Bytes info) {
     return params;
 }
 
-void read_cubin(Bytes elf, ImageLayouts& layouts) {
+template <class Body>
+void sections_of(Bytes elf, Body body) {
     if (!elf.has(0, sizeof(Elf64_Ehdr))) return;
     const auto header = elf.get<Elf64_Ehdr>(0);
     if (header.e_shentsize != sizeof(Elf64_Shdr) || !elf.has(header.e_shoff, std::uint64_t{header.e_shnum} * sizeof(Elf64_Shdr))) return;
@@ -106,15 +107,20 @@ void read_cubin(Bytes elf, ImageLayouts& layouts) {
     const Elf64_Shdr names = section(header.e_shstrndx);
     if (!elf.has(names.sh_offset, names.sh_size)) return;
     const Bytes text = elf.part(names.sh_offset, names.sh_size);
-    constexpr std::string_view prefix = ".nv.info.";
     for (unsigned i = 0; i < header.e_shnum; ++i) {
         const Elf64_Shdr s = section(i);
-        if (s.sh_name >= text.size || !elf.has(s.sh_offset, s.sh_size)) continue;
+        if (s.sh_name >= text.size || (s.sh_type != SHT_NOBITS && !elf.has(s.sh_offset, s.sh_size))) continue;
         const char* name = reinterpret_cast<const char*>(text.data) + s.sh_name;
-        const std::string_view view(name, strnlen(name, text.size - s.sh_name));
-        if (view.substr(0, prefix.size()) != prefix) continue;
-        if (auto params = read_info(elf.part(s.sh_offset, s.sh_size))) layouts.emplace(view.substr(prefix.size()), std::move(*params));
+        body(std::string_view(name, strnlen(name, text.size - s.sh_name)), s.sh_type == SHT_NOBITS ? Bytes{nullptr, 0} : elf.part(s.sh_offset, s.sh_size));
     }
+}
+
+void read_cubin(Bytes elf, ImageLayouts& layouts) {
+    constexpr std::string_view prefix = ".nv.info.";
+    sections_of(elf, [&](std::string_view name, Bytes data) {
+        if (name.substr(0, prefix.size()) != prefix) return;
+        if (auto params = read_info(data)) layouts.emplace(name.substr(prefix.size()), std::move(*params));
+    });
 }
 
 // ---- PTX ----
@@ -201,9 +207,9 @@ class PtxReader {
 };
 
 // ---- the container ----
-void read_image(Bytes image, ImageLayouts& layouts, bool within_fatbin);
+void read_image(Bytes image, ImageVisitor& visitor, bool within_fatbin);
 
-void read_fatbin(Bytes image, ImageLayouts& layouts) {
+void read_fatbin(Bytes image, ImageVisitor& visitor) {
     constexpr std::uint64_t lz4 = 0x2000, zstd = 0x8000;
     if (!image.has(0, 16)) return;
     std::uint64_t at = image.get<std::uint16_t>(6);
@@ -223,20 +229,20 @@ void read_fatbin(Bytes image, ImageLayouts& layouts) {
             const bool good = flags & zstd ? ZSTD_decompress(out.data(), out.size(), in.data, in.size) == out.size() : unpack_lz4(in, out);
             payload = good ? Bytes{out.data(), out.size()} : Bytes{nullptr, 0};
         }
-        if (payload.size != 0) read_image(payload, layouts, true);
+        if (payload.size != 0) read_image(payload, visitor, true);
         at += header + size;
     }
 }
 
-void read_image(Bytes image, ImageLayouts& layouts, bool within_fatbin) {
+void read_image(Bytes image, ImageVisitor& visitor, bool within_fatbin) {
     if (!image.has(0, 4)) return;
     const auto magic = image.get<std::uint32_t>(0);
     if (std::memcmp(image.data, ELFMAG, SELFMAG) == 0)
-        read_cubin(image, layouts);
+        visitor.cubin(image.data, image.size);
     else if (magic == fatbin_magic && !within_fatbin)
-        read_fatbin(image, layouts);
+        read_fatbin(image, visitor);
     else if (magic != fatbin_magic)
-        PtxReader({reinterpret_cast<const char*>(image.data), strnlen(reinterpret_cast<const char*>(image.data), image.size)}).read(layouts);
+        visitor.ptx({reinterpret_cast<const char*>(image.data), strnlen(reinterpret_cast<const char*>(image.data), image.size)});
 }
 
 struct Images {
@@ -254,22 +260,36 @@ void remember(void* owner, ImageLayouts&& layouts) {
     all.by_owner[owner] = std::move(layouts);
 }
 
-// The wrapper that compilers put around a fatbin: {magic, version, pointer}.
-const void* unwrap(const void* image) noexcept {
+struct LayoutReader final : ImageVisitor {
+    ImageLayouts layouts;
+    void ptx(std::string_view text) override { PtxReader(text).read(layouts); }
+    void cubin(const unsigned char* elf, std::size_t bytes) override { read_cubin({elf, bytes}, layouts); }
+};
+
+}  // namespace
+
+ImageLayouts parse_image(const void* image, std::size_t bytes) {
+    LayoutReader reader;
+    visit_image(image, bytes, reader);
+    return std::move(reader.layouts);
+}
+
+void visit_image(const void* image, std::size_t bytes, ImageVisitor& visitor) {
+    read_image({static_cast<const unsigned char*>(image), bytes}, visitor, false);
+}
+
+void for_each_section(const unsigned char* elf, std::size_t bytes, void (*body)(void*, std::string_view, const unsigned char*, std::size_t), void* to) {
+    sections_of({elf, bytes}, [&](std::string_view name, Bytes data) { body(to, name, data.data, data.size); });
+}
+
+// {magic, version, pointer}
+const void* unwrapped_image(const void* image) noexcept {
     std::uint32_t magic;
     std::memcpy(&magic, image, sizeof magic);
     if (magic != wrapper_magic) return image;
     const void* inside;
     std::memcpy(&inside, static_cast<const char*>(image) + 8, sizeof inside);
     return inside;
-}
-
-}  // namespace
-
-ImageLayouts parse_image(const void* image, std::size_t bytes) {
-    ImageLayouts layouts;
-    read_image({static_cast<const unsigned char*>(image), bytes}, layouts, false);
-    return layouts;
 }
 
 std::size_t image_bytes(const void* image) noexcept {
@@ -297,7 +317,7 @@ std::size_t image_bytes(const void* image) noexcept {
 }
 
 void remember_image(void* owner, const void* image) noexcept {
-    if (image == nullptr || (image = unwrap(image)) == nullptr) return;
+    if (image == nullptr || (image = unwrapped_image(image)) == nullptr) return;
     remember(owner, parse_image(image, image_bytes(image)));
 }
 

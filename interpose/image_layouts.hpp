@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "interpose/handlers.hpp"
@@ -17,6 +18,22 @@ using ImageLayouts = std::map<std::string, std::vector<KernelLayout::Param>, std
 // The layouts of all kernels of an image of that many bytes; kernels that cannot be read are left out. Allocates at
 // most a few times the image, decompressed parts included, and never more than 1 GiB.
 ImageLayouts parse_image(const void* image, std::size_t bytes);
+
+// What an image holds, unpacked. Bounds as above.
+class ImageVisitor {
+  public:
+    virtual void ptx(std::string_view text) = 0;
+    virtual void cubin(const unsigned char* elf, std::size_t bytes) = 0;
+
+  protected:
+    ~ImageVisitor() = default;
+};
+void visit_image(const void* image, std::size_t bytes, ImageVisitor& visitor);
+// The name of each section of an ELF file.
+void for_each_section(const unsigned char* elf, std::size_t bytes, void (*body)(void* to, std::string_view name, const unsigned char* data, std::size_t bytes), void* to);
+
+// The image inside of the wrapper that compilers put around a fatbin.
+const void* unwrapped_image(const void* image) noexcept;
 
 // How long an image in memory is, by its own headers; 0: not an image that we know.
 std::size_t image_bytes(const void* image) noexcept;

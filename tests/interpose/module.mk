@@ -63,7 +63,7 @@ $(B)/tests/interpose/images.packed.fatbin: tests/interpose/images.cu
 	@mkdir -p $(@D) && $(NVCC) -std=c++17 -arch=sm_75 --compress-mode=size -fatbin -o $@ $<
 $(B)/tests/interpose/images.lz4.fatbin: $(B)/tests/interpose/images.plain.fatbin tests/interpose/pack_lz4.py
 	@$(PYTHON) tests/interpose/pack_lz4.py $< $@
-$(call unit_test,images,tests/interpose/images_test.cpp,interpose,-l:libzstd.a -ldl)
+$(call unit_test,images,tests/interpose/images_test.cpp tests/interpose/kernel_code_test.cpp,interpose,-l:libzstd.a -ldl)
 $(B)/tests/unit-images: $(DOORS_IMAGES)
 
 # Tests that play the driver from within.

@@ -1,0 +1,375 @@
+#include "interpose/internal.hpp"
+
+#include "interpose/kernel_code.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "interpose/image_layouts.hpp"
+
+namespace udnnmem::interpose {
+namespace {
+
+constexpr std::size_t most_bytes = std::size_t{16} << 20;
+
+constexpr const char* kClock = "reads a clock, or where on the device it runs";
+constexpr const char* kFloatAtomic = "adds floating-point numbers in no fixed order";
+constexpr const char* kVolatile = "reads memory that others may be writing";
+constexpr const char* kVariable = "uses variables of its module";
+constexpr const char* kCall = "calls code outside of its module";
+constexpr const char* kTexture = "reads textures or surfaces";
+
+bool starts_with(std::string_view text, std::string_view with) { return text.substr(0, with.size()) == with; }
+bool contains(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
+
+// Tables that the compiler puts into a module for its own functions (sine of large numbers). Nobody writes them.
+bool compilers_own(std::string_view name) { return starts_with(name, "__cudart_") || starts_with(name, "__internal_"); }
+
+bool names_place_or_time(std::string_view word) {
+    for (const char* r : {"%clock", "%globaltimer", "%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid", "%envreg", "%pm"})
+        if (starts_with(word, r)) return true;
+    return false;
+}
+
+const char* hazard_of_opcode(std::string_view op) {
+    const bool atomic = starts_with(op, "atom.") || starts_with(op, "red.");
+    if (atomic)
+        for (const char* type : {".f16", ".f32", ".f64", ".bf16"})
+            if (contains(op, type)) return kFloatAtomic;
+    if (contains(op, ".volatile") && !contains(op, ".shared") && !contains(op, ".local")) return kVolatile;
+    if (starts_with(op, "multimem.")) return kVolatile;
+    for (const char* start : {"tex.", "tld4.", "suld.", "sust.", "sured."})
+        if (starts_with(op, start)) return kTexture;
+    return nullptr;
+}
+
+// Where the values of a body come from: which words of the parameter buffer reach which registers, in no order (what may be is).
+// A word that was loaded from memory is no address of its own: tables of addresses are known to whoever asks.
+class Flow {
+  public:
+    // One instruction: `words` are its opcode and operands, brackets and commas among them.
+    void add(const std::vector<std::string_view>& words) { code_.push_back(words); }
+
+    // `offset_of`: of a parameter by its name; -1: none of that name.
+    template <class OffsetOf>
+    void solve(OffsetOf offset_of, KernelCode& out) {
+        out.writes_known = true;
+        for (changed_ = true; changed_ && out.writes_known;) {
+            changed_ = false;
+            for (const auto& words : code_) step(words, offset_of, out);
+        }
+        if (!out.writes_known) out.writes.clear();
+    }
+
+  private:
+    using Words = std::set<std::uint32_t>;
+    void join(Words& to, const Words& from) {
+        const std::size_t before = to.size();
+        to.insert(from.begin(), from.end());
+        changed_ |= to.size() != before;
+    }
+
+    template <class OffsetOf>
+    void step(const std::vector<std::string_view>& words, OffsetOf offset_of, KernelCode& out) {
+        const std::string_view op = words[0];
+        if (starts_with(op, "call") || starts_with(op, "cp.async.bulk") || starts_with(op, "cp.reduce") || starts_with(op, "st.async") || starts_with(op, "multimem")) {
+            out.writes_known = false;
+            return;
+        }
+        Words inside, outside;      // of the operands in brackets, the others
+        std::int64_t parameter = -1;
+        std::uint64_t displacement = 0;
+        std::vector<std::string_view> results;
+        bool bracket = false, first = true, braces = false;
+        for (std::size_t i = 1; i < words.size(); ++i) {
+            const std::string_view w = words[i];
+            if (w == "[" || w == "]") bracket = w == "[", first = false;
+            else if (w == "{" || w == "}") braces = w == "{";
+            else if (w == ",") first = first && braces;
+            else if (w == "+" || w == "(" || w == ")" || w == "=") continue;
+            else if (bracket && w[0] >= '0' && w[0] <= '9') displacement = std::strtoull(std::string(w).c_str(), nullptr, 0);
+            else if (const std::int64_t at = offset_of(w); at >= 0) {
+                if (bracket && starts_with(op, "ld.param")) parameter = at;
+                else out.writes_known = false;   // its address is taken
+            } else if (first && !bracket) {
+                results.push_back(w);
+            } else {
+                const Words& from = registers_[w];
+                (bracket ? inside : outside).insert(from.begin(), from.end());
+            }
+        }
+        const bool atomic = starts_with(op, "atom.") || starts_with(op, "red.");
+        const bool store = starts_with(op, "st.") || contains(op, ".store.");
+        const bool near = contains(op, ".shared") || contains(op, ".local") || contains(op, ".param");
+        if ((atomic || store) && !near) join(out.writes, inside);
+        if (store && !contains(op, ".global")) {
+            join(near_, outside);
+            for (const std::string_view w : results) join(near_, registers_[w]);   // `st [a], v`: v comes after the bracket
+        }
+        if (store || starts_with(op, "red.")) return;
+        Words value;
+        if (parameter >= 0) value.insert(static_cast<std::uint32_t>(static_cast<std::uint64_t>(parameter) + displacement) / 8 * 8);
+        else if (starts_with(op, "ld.") || starts_with(op, "ldu.")) value = contains(op, ".global") || contains(op, ".const") ? Words() : near_;
+        else if (!atomic) value = outside, value.insert(inside.begin(), inside.end());
+        for (std::size_t i = 0; i < results.size(); ++i) {
+            join(registers_[results[i]], value);
+            if (parameter >= 0 && contains(op, ".v")) {   // a vector of words
+                Words next;
+                for (const std::uint32_t at : value) next.insert(at + 8);
+                if (!contains(op, "32") && !contains(op, "16")) value = next;
+                else value.insert(next.begin(), next.end());
+            }
+        }
+    }
+
+    std::vector<std::vector<std::string_view>> code_;
+    std::map<std::string_view, Words> registers_;
+    Words near_;                // stored to memory that the kernel alone has
+    bool changed_ = false;
+};
+
+// One pass over the text: variables and functions of the module, and what each body names.
+class PtxScan {
+  public:
+    explicit PtxScan(std::string_view text) : rest_(text), layouts_(parse_image(text.data(), text.size())) {}
+
+    void run(KernelCodes& codes) {
+        for (std::string_view t = next(); !t.empty(); t = next()) {
+            if (t == ".entry" || t == ".func") function(t == ".entry");
+            else if (t == ".global" || t == ".const") variable();
+            else if (t == ".extern") outside_ = true;
+            else if (t == ";" || t == "}") outside_ = false;
+        }
+        bool more = true;   // what is called counts as the caller's
+        while (std::exchange(more, false))
+            for (Body& b : bodies_) {
+                if (b.code.hazard) continue;
+                for (const std::string_view word : b.words) {
+                    if (variables_.count(word)) b.code.hazard = kVariable;
+                    for (const Body& called : bodies_)
+                        if (!called.entry && called.code.hazard && called.name == word) b.code.hazard = called.code.hazard;
+                    if (outsiders_.count(word)) b.code.hazard = kCall;
+                    if (b.code.hazard) break;
+                }
+                more |= b.code.hazard != nullptr;
+            }
+        for (Body& b : bodies_)
+            if (b.entry) codes.emplace(b.name, std::move(b.code));
+    }
+
+  private:
+    struct Body {
+        std::string_view name;
+        bool entry = false;
+        KernelCode code;
+        std::set<std::string_view> words;   // names, not registers
+    };
+
+    // Words, and each of ( ) [ ] { } , ; = + on its own; comments and strings left out.
+    std::string_view next() {
+        constexpr std::string_view marks = "()[]{},;=+|";
+        for (;;) {
+            while (!rest_.empty() && static_cast<unsigned char>(rest_[0]) <= ' ') rest_.remove_prefix(1);
+            if (starts_with(rest_, "//")) {
+                rest_.remove_prefix(std::min(rest_.find('\n'), rest_.size()));
+            } else if (starts_with(rest_, "/*")) {
+                const std::size_t end = rest_.find("*/");
+                rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 2);
+            } else if (starts_with(rest_, "\"")) {
+                const std::size_t end = rest_.find('"', 1);
+                rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
+            } else {
+                break;
+            }
+        }
+        if (rest_.empty()) return {};
+        std::size_t n = 1;
+        if (marks.find(rest_[0]) == std::string_view::npos)
+            while (n < rest_.size() && static_cast<unsigned char>(rest_[n]) > ' ' && marks.find(rest_[n]) == std::string_view::npos) ++n;
+        const std::string_view token = rest_.substr(0, n);
+        rest_.remove_prefix(n);
+        return token;
+    }
+
+    void skip(std::string_view open, std::string_view close) {
+        int depth = 1;
+        for (std::string_view t = next(); !t.empty() && depth; t = next()) {
+            depth += (t == open) - (t == close);
+            if (!depth) return;
+        }
+    }
+
+    // `[.align n] [.type...] name[[count]] [= ...];`, several behind commas
+    void variable() {
+        std::string_view t = next(), name;
+        for (; !t.empty() && t != ";"; t = next()) {
+            if (t == "[") {
+                skip("[", "]");
+            } else if (t == "{") {
+                skip("{", "}");
+            } else if (t == "=" || t == ",") {
+                take_variable(std::exchange(name, {}));
+            } else if (t[0] != '.' && (t[0] < '0' || t[0] > '9')) {
+                name = t;
+            }
+        }
+        take_variable(name);
+        outside_ = false;
+    }
+    void take_variable(std::string_view name) {
+        if (!name.empty() && !compilers_own(name)) variables_.insert(name);
+    }
+
+    // Behind `.entry` or `.func`: `[(result)] name [(parameters)] [directives] { body }`, or `;`
+    void function(bool entry) {
+        Body body;
+        body.entry = entry;
+        std::string_view t = next();
+        if (t == "(") skip("(", ")"), t = next();
+        body.name = t;
+        const bool outside = std::exchange(outside_, false);
+        std::vector<std::string_view> names;
+        for (t = next(); !t.empty() && t != "{" && t != ";"; t = next())
+            if (t == "(") names = parameter_names();
+        if (t != "{") {
+            if (outside) outsiders_.insert(body.name);
+            return;
+        }
+        Flow flow;
+        std::vector<std::string_view> instruction;
+        int depth = 1;
+        for (t = next(); !t.empty(); t = next()) {
+            // Braces of a scope come where an instruction would begin, those of a vector within one.
+            if (instruction.empty() && (t == "{" || t == "}")) {
+                depth += t == "{" ? 1 : -1;
+                if (!depth) break;
+                continue;
+            }
+            if (t == ";") {
+                if (!instruction.empty()) flow.add(instruction);
+                instruction.clear();
+                continue;
+            }
+            if (!body.code.hazard && t[0] == '%' && names_place_or_time(t)) body.code.hazard = kClock;
+            if (instruction.empty() && (t[0] == '@' || t.back() == ':')) continue;   // a guard or a label comes first
+            if (instruction.empty() && !body.code.hazard) body.code.hazard = hazard_of_opcode(t);
+            instruction.push_back(t);
+            if (t[0] == '_' || t[0] == '$' || (t[0] >= 'a' && t[0] <= 'z') || (t[0] >= 'A' && t[0] <= 'Z')) body.words.insert(t);
+        }
+        if (entry) {
+            const auto layout = layouts_.find(body.name);
+            const bool laid_out = layout != layouts_.end() && layout->second.size() == names.size();
+            flow.solve([&](std::string_view name) -> std::int64_t {
+                const auto at = std::find(names.begin(), names.end(), name);
+                if (at == names.end() || !laid_out) return -1;
+                return layout->second[static_cast<std::size_t>(at - names.begin())].offset;
+            }, body.code);
+            body.code.writes_known = body.code.writes_known && laid_out;
+        }
+        bodies_.push_back(std::move(body));
+    }
+
+    // Up to the closing bracket: the last word of each that is no number.
+    std::vector<std::string_view> parameter_names() {
+        std::vector<std::string_view> names;
+        std::string_view last;
+        for (std::string_view t = next(); !t.empty() && t != ")"; t = next()) {
+            if (t == "[") skip("[", "]");
+            else if (t == ",") names.push_back(std::exchange(last, {}));
+            else if (t[0] != '.' && (t[0] < '0' || t[0] > '9')) last = t;
+        }
+        if (!last.empty()) names.push_back(last);
+        return names;
+    }
+
+    std::string_view rest_;
+    const ImageLayouts layouts_;
+    bool outside_ = false;   // `.extern` came before
+    std::vector<Body> bodies_;
+    std::set<std::string_view> variables_, outsiders_;
+};
+
+// What either may do.
+void merge(KernelCodes& into, KernelCodes&& from) {
+    for (auto& [name, code] : from) {
+        const auto [at, fresh] = into.try_emplace(name, std::move(code));
+        if (fresh) continue;
+        if (!at->second.hazard) at->second.hazard = code.hazard;
+        at->second.writes_known = at->second.writes_known && code.writes_known;
+        at->second.writes.merge(code.writes);
+    }
+}
+
+struct Finder final : ImageVisitor {
+    KernelCodes codes;
+    void ptx(std::string_view text) override {
+        KernelCodes found;
+        PtxScan(text).run(found);
+        merge(codes, std::move(found));
+    }
+    // Machine code is not read: a module with variables taints all its kernels.
+    void cubin(const unsigned char* elf, std::size_t bytes) override {
+        struct Seen {
+            bool variables = false;
+            std::vector<std::string> kernels;
+        } seen;
+        for_each_section(elf, bytes, [](void* to, std::string_view name, const unsigned char*, std::size_t) {
+            auto* s = static_cast<Seen*>(to);
+            if (starts_with(name, ".nv.global") || name == ".nv.constant3") s->variables = true;
+            if (starts_with(name, ".text.")) s->kernels.emplace_back(name.substr(6));
+        }, &seen);
+        KernelCodes found;
+        for (std::string& k : seen.kernels) found[std::move(k)].hazard = seen.variables ? kVariable : nullptr;
+        merge(codes, std::move(found));
+    }
+};
+
+struct Known {
+    std::mutex mutex;
+    KernelCodes codes;
+};
+Known& known() {
+    static Known& k = *new Known;   // never destroyed, as the caches of kernel_layouts.cpp
+    return k;
+}
+
+void take(KernelCodes&& found) {
+    Known& k = known();
+    std::lock_guard lock(k.mutex);
+    merge(k.codes, std::move(found));
+}
+
+}  // namespace
+
+KernelCodes read_code(const void* image, std::size_t bytes) {
+    Finder finder;
+    visit_image(image, bytes, finder);
+    return std::move(finder.codes);
+}
+
+void note_code(const void* image) noexcept try {
+    if (image == nullptr || (image = unwrapped_image(image)) == nullptr) return;
+    if (const std::size_t bytes = image_bytes(image); bytes && bytes <= most_bytes) take(read_code(image, bytes));
+} catch (...) {   // no memory
+}
+
+void note_code_of_file(const char* path) noexcept try {
+    std::ifstream file(path ? path : "", std::ios::binary);
+    const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    if (bytes.size() <= most_bytes) take(read_code(bytes.data(), bytes.size()));
+} catch (...) {
+}
+
+KernelCode kernel_code(std::string_view name) noexcept {
+    Known& k = known();
+    std::lock_guard lock(k.mutex);
+    const auto found = k.codes.find(name);
+    return found == k.codes.end() ? KernelCode() : found->second;
+}
+
+}  // namespace udnnmem::interpose

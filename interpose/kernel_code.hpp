@@ -1,0 +1,31 @@
+// What the PTX of the images that a program loads says of its kernels: those that do more than their arguments say, or other
+// things each time, and through which of their arguments each may write. An image without PTX is asked only whether its module has variables. Images are the program's own input: what does not
+// parse is not looked at further.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace udnnmem::interpose {
+
+struct KernelCode {
+    const char* hazard = nullptr;          // why it must not be run again: one phrase; null: nothing is known against it
+    bool writes_known = false;             // `writes` is all: else it may write through any argument
+    std::set<std::uint32_t> writes;        // offsets of the 8-byte words of the parameter buffer that lead to what it stores to
+};
+using KernelCodes = std::map<std::string, KernelCode, std::less<>>;
+
+KernelCodes read_code(const void* image, std::size_t bytes);
+
+// An image was loaded; images of more than `most_bytes` are left alone (libraries of hundreds of MB). Thread-safe.
+void note_code(const void* image) noexcept;
+void note_code_of_file(const char* path) noexcept;
+
+// Of all kernels of that name that were loaded so far together.
+KernelCode kernel_code(std::string_view name) noexcept;
+
+}  // namespace udnnmem::interpose

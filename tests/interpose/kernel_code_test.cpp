@@ -1,0 +1,87 @@
+// What PTX says of its kernels: what they may write, and why they must not be run again.
+#include <catch2/catch.hpp>
+
+#include <random>
+#include <string>
+
+#include "interpose/kernel_code.hpp"
+
+using namespace udnnmem::interpose;
+
+namespace {
+
+KernelCode code_of(const std::string& ptx, const char* kernel) {
+    const KernelCodes all = read_code(ptx.c_str(), ptx.size() + 1);
+    const auto found = all.find(kernel);
+    REQUIRE(found != all.end());
+    return found->second;
+}
+
+std::string entry(const char* name, const std::string& body, const char* parameters = ".param .u64 a, .param .u64 b, .param .align 8 .b8 s[24], .param .u32 n") {
+    return "\n.visible .entry " + std::string(name) + "(" + parameters + ")\n{\n" + body + "\nret;\n}\n";
+}
+const std::string head = ".version 8.0\n.target sm_75\n.address_size 64\n";
+using Words = std::set<std::uint32_t>;
+
+}  // namespace
+
+TEST_CASE("a kernel may write what its stores' addresses come from") {
+    const KernelCode c = code_of(head + entry("k",
+        ".reg .b64 %rd<9>; .reg .f32 %f<3>; .reg .pred %p<2>;\n"
+        "ld.param.u64 %rd1, [a];\nld.param.u64 %rd2, [b]; // where to\ncvta.to.global.u64 %rd3, %rd2;\n"
+        "ld.global.f32 %f1, [%rd1];\nadd.s64 %rd4, %rd3, 16;\n@%p1 st.global.f32 [%rd4+4], %f1;"), "k");
+    CHECK(c.writes_known);
+    CHECK(c.writes == Words{8});
+    CHECK_FALSE(c.hazard);
+}
+
+TEST_CASE("words of a struct are told apart, vectors are not") {
+    const std::string loads = ".reg .b64 %rd<9>;\nld.param.u64 %rd1, [s];\nld.param.u64 %rd2, [s+8];\n";
+    CHECK(code_of(head + entry("k", loads + "st.global.u32 [%rd2], 1;"), "k").writes == Words{24});
+    CHECK(code_of(head + entry("k", ".reg .b64 %rd<9>;\nld.param.v2.u64 {%rd1, %rd2}, [s+8];\nst.global.u32 [%rd2], 1;"), "k").writes.count(32));
+}
+
+TEST_CASE("an address may go through registers in any order, selections and local memory") {
+    CHECK(code_of(head + entry("k", "ld.param.u64 %rd1, [a];\nL1: st.global.u32 [%rd3], 1;\nmov.u64 %rd3, %rd2;\nmov.u64 %rd2, %rd1;\nbra L1;"), "k").writes == Words{0});
+    CHECK(code_of(head + entry("k", "ld.param.u64 %rd1, [a];\nld.param.u64 %rd2, [b];\nselp.b64 %rd3, %rd1, %rd2, %p1;\natom.global.add.u32 %r1, [%rd3], 1;"), "k").writes == Words{0, 8});
+    CHECK(code_of(head + entry("k", "ld.param.u64 %rd1, [b];\nst.local.u64 [%rd9], %rd1;\nld.local.u64 %rd2, [%rd9+8];\nred.global.add.u32 [%rd2], 1;"), "k").writes == Words{8});
+}
+
+TEST_CASE("what cannot be followed is not known") {
+    CHECK_FALSE(code_of(head + entry("k", "mov.b64 %rd1, s;\nld.u64 %rd2, [%rd1];\nst.u32 [%rd2], 1;"), "k").writes_known);
+    CHECK_FALSE(code_of(head + ".func f(.param .u64 x) { ret; }" + entry("k", "call.uni f, (p);"), "k").writes_known);
+    CHECK(code_of(head + entry("k", "st.shared.u32 [%r1], 1; st.local.u32 [%r2], 1;"), "k").writes.empty());
+}
+
+TEST_CASE("kernels that must not be run again") {
+    const auto hazard = [](const std::string& body, const std::string& before = "") {
+        const char* why = code_of(head + before + entry("k", body), "k").hazard;
+        return std::string(why ? why : "");
+    };
+    CHECK_THAT(hazard("mov.u64 %rd1, %clock64;"), Catch::Contains("clock"));
+    CHECK_THAT(hazard("mov.u32 %r1, %smid;"), Catch::Contains("clock"));
+    CHECK_THAT(hazard("@%p1 atom.global.add.f32 %f1, [%rd1], %f2;"), Catch::Contains("floating"));
+    CHECK_THAT(hazard("red.shared.add.f64 [%r1], %fd1;"), Catch::Contains("floating"));
+    CHECK(hazard("atom.global.add.u32 %r1, [%rd1], 1;").empty());
+    CHECK_THAT(hazard("ld.volatile.global.u32 %r1, [%rd1];"), Catch::Contains("others"));
+    CHECK(hazard("ld.volatile.shared.u32 %r1, [%r2];").empty());
+    CHECK_THAT(hazard("ld.global.u32 %r1, [counter];", ".visible .global .align 4 .u32 counter;\n"), Catch::Contains("variables"));
+    CHECK_THAT(hazard("ld.const.u32 %r1, [t+4];", ".const .align 4 .b8 t[16] = {1, 2};\n"), Catch::Contains("variables"));
+    CHECK(hazard("ld.global.u32 %r1, [__cudart_i2opi_f];", ".global .align 4 .b8 __cudart_i2opi_f[24] = {1};\n").empty());
+    CHECK_THAT(hazard("call.uni (r), vprintf, (p);", ".extern .func (.param .b32 r) vprintf (.param .b64 a)\n;\n"), Catch::Contains("outside"));
+    CHECK_THAT(hazard("tex.2d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%rd1, {%r1, %r2}];"), Catch::Contains("textures"));
+    // By way of a function that it calls, which may come first or last.
+    const std::string inner = ".func inner() { mov.u64 %rd1, %globaltimer; ret; }\n";
+    CHECK_THAT(hazard("call.uni inner;", inner), Catch::Contains("clock"));
+}
+
+TEST_CASE("text that is cut or garbled is read without harm") {
+    const std::string good = head + ".global .u32 g;\n.func f() { ret; }" + entry("k", "ld.param.v2.u64 {%rd1, %rd2}, [s+8];\nst.global.u32 [%rd2], 1;\ncall.uni f;");
+    for (std::size_t n = 0; n < good.size(); ++n) read_code(good.substr(0, n).c_str(), n + 1);
+    std::mt19937 random(1);
+    for (int i = 0; i < 2000; ++i) {
+        std::string bad = good;
+        for (int k = 0; k < 4; ++k) bad[random() % bad.size()] = "{}()[];,.%@ +=\"/*"[random() % 17];
+        read_code(bad.c_str(), bad.size() + 1);
+    }
+}
