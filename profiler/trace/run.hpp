@@ -18,6 +18,8 @@ using Count = std::int64_t;
 #define UDNNMEM_EVENT_KINDS(KIND)                                                  \
     KIND(evict)            /* copied out, frames given back */                     \
     KIND(evict_clean)      /* frames given back, nothing to copy */                \
+    KIND(drop)             /* frames given back, contents to be computed again */  \
+    KIND(replay)           /* computed again */                                    \
     KIND(fetch)            /* brought in */                                        \
     KIND(stall)            /* an op waited; the buffer it waited for */            \
     KIND(served_from_host) /* an op ran with the buffer in host memory */          \

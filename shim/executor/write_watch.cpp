@@ -56,7 +56,7 @@ void WriteWatch::submitted(std::int32_t step, const pager::Op& op, const Followe
     }
     if (!at_work()) return;
     CUcontext current = nullptr;
-    const CUfunction kernel = device.hash_kernel(context_);
+    const CUfunction kernel = device.kernels(context_).hash;
     const bool here = kernel && op.slot && op.slot->index < kStreams && driver_.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context_;
     if (step != next_ || !here) {
         round_ = here ? kWaits : kGaveUp;

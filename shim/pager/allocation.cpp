@@ -79,9 +79,18 @@ CUresult DevicePager::start_context(Lock&) {
     return CUDA_SUCCESS;
 }
 
-CUfunction DevicePager::hash_kernel(CUcontext context) {
+DevicePager::Kernels DevicePager::kernels(CUcontext context) {
     Lock lock(mutex_);
-    return context && context == context_ ? hasher_.kernel() : nullptr;
+    if (!context || context != context_) return {};
+    return {hasher_.kernel(), hasher_.bytes_kernel(), hasher_.expect_kernel()};
+}
+
+CUresult DevicePager::take_scratch(std::size_t bytes, CUstream stream, CUdeviceptr& out) { return allocate(bytes, stream, true, own_pool, out); }
+
+void DevicePager::restored(Buffer* b) {
+    Lock lock(mutex_);
+    b->dropped.store(false, std::memory_order_seq_cst);
+    mover_wake_.notify_one();
 }
 
 CUresult DevicePager::start() {
@@ -116,7 +125,7 @@ Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
     b->capacity = capacity;
     b->device = this;
     b->residency = Residency::unbacked;
-    b->table = b->opaque = b->touched = b->host_changed = false;
+    b->table = b->opaque = b->touched = b->host_changed = b->dropped = false;
     b->looked_through = 0;
     b->last_use = b->streams = b->next_use = 0;
     b->host_valid = b->hash_known = b->pinned = b->moving = b->slab = b->live = b->stream_ordered = false;
@@ -189,7 +198,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
     Lock lock(mutex_);
     if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
     auto count = [&](Buffer* b) {
-        live_capacity_ += b ? b->capacity : 0;
+        live_capacity_ += b && pool != own_pool ? b->capacity : 0;
         if (b) largest_ = std::max(largest_, b->capacity);
         auto& use = pools_[pool];
         use.current += bytes;
@@ -226,7 +235,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
         return out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
     const std::size_t capacity = round_up(bytes, granule());
-    if (capacity < bytes || !fits(capacity)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (capacity < bytes || (pool != own_pool && !fits(capacity))) return CUDA_ERROR_OUT_OF_MEMORY;
     Buffer* b = take_parked(capacity, slot);
     if (!b) b = new_buffer(bytes, capacity);
     if (!b) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -267,8 +276,8 @@ CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered)
         return CUDA_SUCCESS;
     }
     if (!b->live || b->base != at) return CUDA_ERROR_INVALID_VALUE;
-    b->live = false;
-    live_capacity_ -= b->capacity;
+    b->live = b->dropped = false;
+    if (b->pool != own_pool) live_capacity_ -= b->capacity;
     auto& use = pools_[b->pool];
     use.current -= std::min(use.current, b->bytes);
     b->parked_at = number;
@@ -307,7 +316,14 @@ CUresult DevicePager::pin(Buffer* b) {
     Request request;
     request.need = {b};
     pager_.streams().mark_tails();
-    const CUresult result = acquire(request);
+    CUresult result = acquire(request);
+    while (request.dropped) {
+        result = pager_.restore(b, nullptr, true);
+        if (result != CUDA_SUCCESS) return result;
+        request = Request();
+        request.need = {b};
+        result = acquire(request);
+    }
     if (result != CUDA_SUCCESS) return result;
     Lock lock(mutex_);
     b->pinned = true;
@@ -381,8 +397,8 @@ void DevicePager::context_destroying(CUcontext context) {
     for (Buffer* b : buffers_)
         if (b->live && !b->slab && b->context == context) gone.push_back(b);
     for (Buffer* b : gone) {
-        b->live = false;
-        live_capacity_ -= b->capacity;
+        b->live = b->dropped = false;
+        if (b->pool != own_pool) live_capacity_ -= b->capacity;
         auto& use = pools_[b->pool];
         use.current -= std::min(use.current, b->bytes);
         b->parked_at = pager_.streams().now();
@@ -417,7 +433,7 @@ void DevicePager::stop() {
 
 std::size_t DevicePager::live_bytes() const {
     std::size_t total = 0;
-    for (const auto& [pool, use] : pools_) total += use.current;
+    for (const auto& [pool, use] : pools_) total += pool == own_pool ? 0 : use.current;
     return total;
 }
 

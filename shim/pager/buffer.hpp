@@ -49,6 +49,7 @@ struct Buffer {
     std::atomic<bool> host_changed{false};       // an op ran on its host frames since their hash was taken
     std::atomic<std::uint64_t> last_use{0};      // sequence number of the last op that named it
     std::atomic<std::uint64_t> streams{0};       // streams of those ops, a bit each (StreamTable)
+    std::atomic<bool> dropped{false};            // given up: to be computed again (Restorer) before an op may use it
     std::atomic<std::uint64_t> next_use{0};      // step of the plan that uses it next (DevicePager::plan_step); 0: none known
 
     // The mover's, under the device's mutex.
@@ -57,6 +58,7 @@ struct Buffer {
     bool hash_known = false;
     std::uint64_t host_as_of = 0;   // and had been used up to this op when they were seen to be equal
     Hash host_hash;
+    Hash dropped_hash;           // of its `bytes` bytes when it was dropped
     std::uint32_t holds = 0;     // requests that count on it staying where it is ...
     std::uint32_t granted = 0;   // ... and of those, granted ones whose op may be on its way to the driver
     bool pinned = false;         // never moves again: escaped, or found written during a move

@@ -47,6 +47,8 @@ struct Request {
     std::vector<Buffer*> overwrites;  // subset of need whose contents are not wanted
     std::vector<Buffer*> uncopied;    // of those: brought in without their contents, which the host frames still have
     bool everything = false;          // an op whose access set is not known
+    bool recomputes = false;          // Op's
+    Buffer* dropped = nullptr;        // refused: this one has to be computed again first
     StreamSlot* paced_by = nullptr;   // Op's
     std::uint64_t paced_number = 0;
     bool host_allowed = false;        // granted from host frames where device frames cannot be had
@@ -70,6 +72,7 @@ class DevicePager {
     // What the mover needs is there from now on. Else nothing can be managed, and what the program asks for is the driver's.
     CUresult start();
     CUresult allocate(std::size_t bytes, CUstream stream, bool stream_ordered, CUmemoryPool pool, CUdeviceptr& out);
+    static inline const CUmemoryPool own_pool = reinterpret_cast<CUmemoryPool>(1);   // of take_scratch()
     // `at` must be the base of a live allocation (else CUDA_ERROR_INVALID_VALUE). For a plain free the device has been
     // synchronised by the caller.
     CUresult free(CUdeviceptr at, CUstream stream, bool stream_ordered);
@@ -107,6 +110,8 @@ class DevicePager {
     void plan_step(std::uint64_t step) { plan_clock_.store(step, std::memory_order_relaxed); }
     // It does so no longer: victims are chosen by their last use.
     void forget_orders();
+    // Once this returns, no order to drop (that buffer; null: any) given before it will be carried out.
+    void cancel_drops(const Buffer* of = nullptr);
 
     void context_destroying(CUcontext context);
     void stop();
@@ -123,8 +128,16 @@ class DevicePager {
         double in, out;
     };
     Room room();
-    // The kernel of hash.cu in that context; null: it is not the pager's, or no more.
-    CUfunction hash_kernel(CUcontext context);
+    // Kernels of hash.cu in that context; null: it is not the pager's, or no more.
+    struct Kernels {
+        CUfunction hash = nullptr, hash_bytes = nullptr, expect = nullptr;
+    };
+    Kernels kernels(CUcontext context);
+    // Memory for the library's own work, beside what the program has: stream-ordered, paged like the program's.
+    CUresult take_scratch(std::size_t bytes, CUstream stream, CUdeviceptr& out);
+    void give_scratch(CUdeviceptr at, CUstream stream) { free(at, stream, true); }
+    // The contents of `b` are there again.
+    void restored(Buffer* b);
     // Whether buffers of so many bytes can be on the device at once, beside what never leaves it.
     bool fits_on_device(std::size_t bytes);
     void pool_usage(CUmemoryPool pool, std::size_t& current, std::size_t& high, bool reset_high);
@@ -157,6 +170,7 @@ class DevicePager {
     bool step_moves();
     bool step(Move&);
     bool step_evict(Move&);
+    bool step_drop(Move&);
     bool step_fetch(Move&);
     void finish(Move&, Residency);
     bool cancel(Buffer*);
@@ -199,6 +213,7 @@ class DevicePager {
     bool serve_requests();
     bool serve(Request&, bool oldest);
     bool serve_everything(Request&);
+    bool refuses_dropped(Request&, const std::vector<Buffer*>& among);
     bool bring(Request&, Buffer*);
     bool make_room(std::size_t bytes);
     bool turn_budget();
@@ -206,7 +221,7 @@ class DevicePager {
     bool host_frames_for(Buffer*, std::vector<Frame*>& out);
     bool land_on_host(Buffer*);
     Buffer* choose_victim(bool idle_only);
-    void start_evict(Buffer*);
+    void start_evict(Buffer*, bool drop = false);
     void start_clean(Buffer*, bool still);
     void start_fetch(Buffer*, std::vector<Frame*> frames, bool copy);
     void grant(Request&, CUresult);

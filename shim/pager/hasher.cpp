@@ -12,8 +12,12 @@ CUresult Hasher::start(CUdeviceptr scratch, CUdeviceptr arena_begin, std::size_t
     arena_begin_ = arena_begin;
     arena_bytes_ = arena_bytes;
     CUresult result = insist([&] { return driver_.cuModuleLoadData(&module_, kHashPtx); });
-    if (result == CUDA_SUCCESS) result = insist([&] { return driver_.cuModuleGetFunction(&hash_, module_, "udnnmem_hash"); });
-    if (result == CUDA_SUCCESS) result = insist([&] { return driver_.cuModuleGetFunction(&find_, module_, "udnnmem_find_addresses"); });
+    struct {
+        CUfunction* function;
+        const char* name;
+    } const kernels[] = {{&hash_, "udnnmem_hash"}, {&hash_bytes_, "udnnmem_hash_bytes"}, {&expect_, "udnnmem_expect"}, {&find_, "udnnmem_find_addresses"}};
+    for (const auto& k : kernels)
+        if (result == CUDA_SUCCESS) result = insist([&] { return driver_.cuModuleGetFunction(k.function, module_, k.name); });
     if (result == CUDA_SUCCESS && !pinned_) {
         void* memory = nullptr;
         result = insist([&] { return driver_.cuMemHostAlloc(&memory, sizeof(Pinned), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP); });
@@ -34,8 +38,26 @@ void Hasher::stop() {
     if (module_) insist([&] { return driver_.cuModuleUnload(module_); });
     if (pinned_) insist([&] { return driver_.cuMemFreeHost(pinned_); });
     module_ = nullptr;
-    hash_ = find_ = nullptr;
+    hash_ = find_ = hash_bytes_ = expect_ = nullptr;
     pinned_ = nullptr;
+}
+
+bool Hasher::clear_slot(int ticket, CUstream stream) {
+    const CUdeviceptr slot = scratch_ + static_cast<CUdeviceptr>(ticket) * 32;
+    if (dirty_[ticket] && insist([&] { return driver_.cuMemsetD8Async(slot, 0, 32, stream); }) != CUDA_SUCCESS) return false;
+    return dirty_[ticket] = true;  // until all of it is queued
+}
+
+int Hasher::queue(CUdeviceptr at, std::size_t bytes, CUstream stream) {
+    if (free_.empty() || !clear_slot(free_.back(), stream)) return -1;
+    const int ticket = free_.back();
+    CUdeviceptr slot = scratch_ + static_cast<CUdeviceptr>(ticket) * 32, answer = reinterpret_cast<CUdeviceptr>(pinned_->answers[ticket]);
+    std::uint64_t length = bytes, begin = arena_begin_, size = arena_bytes_, blocks = std::clamp<std::uint64_t>(bytes / (8 * 256 * 16), 1, 1024);
+    void* args[] = {&at, &length, &begin, &size, &slot, &blocks, &answer};
+    if (insist([&] { return driver_.cuLaunchKernel(hash_bytes_, static_cast<unsigned>(blocks), 1, 1, 256, 1, 1, 0, stream, args, nullptr); }) != CUDA_SUCCESS) return -1;
+    dirty_[ticket] = false;
+    free_.pop_back();
+    return ticket;
 }
 
 int Hasher::queue(const std::vector<Frame*>& frames, CUstream stream) {
@@ -43,8 +65,7 @@ int Hasher::queue(const std::vector<Frame*>& frames, CUstream stream) {
     const int ticket = free_.back();
     CUdeviceptr slot = scratch_ + static_cast<CUdeviceptr>(ticket) * 32, answer = reinterpret_cast<CUdeviceptr>(pinned_->answers[ticket]);
     auto blocks_for = [](std::uint64_t words) { return static_cast<unsigned>(std::clamp<std::uint64_t>(words / (256 * 16), 1, 1024)); };
-    if (dirty_[ticket] && insist([&] { return driver_.cuMemsetD8Async(slot, 0, 32, stream); }) != CUDA_SUCCESS) return -1;
-    dirty_[ticket] = true;  // until all of it is queued
+    if (!clear_slot(ticket, stream)) return -1;
     std::uint64_t first = 0, blocks = 0;
     for (const Frame* frame : frames) blocks += blocks_for(frame->bytes / 8);
     for (const Frame* frame : frames) {

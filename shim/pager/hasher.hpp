@@ -31,7 +31,11 @@ class Hasher {
 
     // A ticket for the hash of `frames` (through their aliases); -1: none free or a driver error, part of it may be queued.
     int queue(const std::vector<Frame*>& frames, CUstream);
+    // Likewise of `bytes` bytes at a device address.
+    int queue(CUdeviceptr at, std::size_t bytes, CUstream);
     CUfunction kernel() const { return hash_; }
+    CUfunction bytes_kernel() const { return hash_bytes_; }
+    CUfunction expect_kernel() const { return expect_; }
     // After the stream has passed: the hash and the number of words that look like arena addresses; frees the ticket.
     Hash read(int ticket, std::uint64_t* addresses);
 
@@ -64,13 +68,14 @@ class Hasher {
         Search<kMostFound> searches[kSearches];
         Search<kMostAddresses> thorough;
     };
+    bool clear_slot(int ticket, CUstream);
     static std::vector<Range> ranges_of(const std::vector<Buffer*>&);
     template <std::uint64_t most>
     CUresult launch(Search<most>&, const Range* ranges, std::size_t count, CUstream);
 
     const Driver& driver_;
     CUmodule module_ = nullptr;
-    CUfunction hash_ = nullptr, find_ = nullptr;
+    CUfunction hash_ = nullptr, find_ = nullptr, hash_bytes_ = nullptr, expect_ = nullptr;
     CUdeviceptr scratch_ = 0;
     CUdeviceptr arena_begin_ = 0;
     std::size_t arena_bytes_ = 0;

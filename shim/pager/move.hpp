@@ -28,6 +28,7 @@ struct Move {
     std::vector<Buffer*> through; // tables that were found to lead to the buffer: ops that name them may be using it
     bool copy = true;             // fetch: contents are wanted
     bool clean = false;           // evict: nothing had to be copied
+    bool drop = false;            // evict: nothing is copied, the contents are given up
     std::uint64_t used = 0;       // clean: the buffer's last use when it began
     bool still = false;           // clean: no op was at work on the buffer then
     bool cancelled = false;

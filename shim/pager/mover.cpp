@@ -60,9 +60,10 @@ bool DevicePager::quiet(Buffer* b) {
     return !holds("completion") || (streams.complete(b->streams.load(), b->last_use.load()) && streams.complete(everything_streams_, everything_use_));
 }
 
-void DevicePager::start_evict(Buffer* b) {
+void DevicePager::start_evict(Buffer* b, bool drop) {
     Move m;
     m.kind = Move::Kind::evict;
+    m.drop = drop;
     m.buffer = b;
     m.start_ns = now_ns();
     b->moving = true;
@@ -326,7 +327,7 @@ bool DevicePager::step(Move& m) {
     meter_in_.poll();
     meter_out_.poll();
     switch (m.kind) {
-        case Move::Kind::evict: return step_evict(m);
+        case Move::Kind::evict: return m.drop && m.buffer->touched ? step_drop(m) : step_evict(m);
         case Move::Kind::clean: return step_clean(m);
         default: return step_fetch(m);
     }
@@ -460,6 +461,34 @@ bool DevicePager::step_evict(Move& m) {
     }
     device_pool_->give_back(b->device_frames);
     finish(m, Residency::host);
+    return true;
+}
+
+// Given up: whoever ordered it can compute it again, and shows by the hash that it did.
+bool DevicePager::step_drop(Move& m) {
+    Buffer* b = m.buffer;
+    if (m.stage == Move::Stage::quiesce) {
+        if (!unreachable(m) || !begin_search(m, look_stream_)) return false;
+        m.ticket = hasher_.queue(b->base, b->bytes, look_stream_);
+        if (m.ticket < 0 || !record(m, look_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+        m.stage = Move::Stage::copy;
+        return true;
+    }
+    if (!passed(m)) return false;
+    if (!settled(m)) return true;
+    b->streams.store(0);  // from here on only streams that use it where it is then count
+    std::uint64_t addresses = 0;
+    b->dropped_hash = hasher_.read(m.ticket, &addresses);
+    m.ticket = -1;
+    if (addresses) return finish(m, Residency::device), true;  // a pointer table
+    if (backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+    device_pool_->give_back(b->device_frames);
+    host_pool_->give_back(b->host_frames);
+    b->host_valid = b->hash_known = false;
+    b->dropped.store(true, std::memory_order_seq_cst);
+    ++stats_.drops;
+    tell(profiler::EventKind::drop, b, b->capacity, m.start_ns);
+    finish(m, Residency::unbacked);
     return true;
 }
 

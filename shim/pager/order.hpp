@@ -16,6 +16,7 @@ struct Order {
         evict,  // once the ops up to `after` have completed, if none that came later uses the buffer
         clean,  // likewise copied out while it stays, so that a later eviction has nothing to copy
         fetch,  // once the op `after` of `stream` has completed, as soon as there is room
+        drop,   // as evict, but hashed and given up: who orders it can compute it again (Restorer, pager.hpp)
     };
     Kind kind = Kind::evict;
     Buffer* buffer = nullptr;

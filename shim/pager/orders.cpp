@@ -21,6 +21,7 @@ void DevicePager::order(const Order* orders, std::size_t count) {
 }
 
 void DevicePager::forget_orders() {
+    cancel_drops();
     Lock lock(mutex_);
     {
         std::lock_guard inner(orders_mutex_);
@@ -29,6 +30,18 @@ void DevicePager::forget_orders() {
     orders_out_.clear();
     orders_in_.clear();
     plan_clock_.store(0);
+}
+
+void DevicePager::cancel_drops(const Buffer* of) {
+    const auto meant = [of](const Order& o) { return o.kind == Order::Kind::drop && (!of || o.buffer == of); };
+    Lock lock(mutex_);
+    {
+        std::lock_guard inner(orders_mutex_);
+        std::erase_if(ordered_, meant);
+    }
+    std::erase_if(orders_out_, meant);
+    for (Move& m : moves_)
+        if (m.drop && m.cancellable() && (!of || m.buffer == of)) m.cancelled = true;
 }
 
 bool DevicePager::take_orders() {
@@ -53,7 +66,7 @@ bool DevicePager::will_go_out(const Order& o) const {
 std::size_t DevicePager::bytes_ordered_out() const {
     std::size_t bytes = 0;
     for (const Order& o : orders_out_)
-        if (o.kind == Order::Kind::evict && will_go_out(o)) bytes += o.buffer->capacity;
+        if (o.kind != Order::Kind::clean && will_go_out(o)) bytes += o.buffer->capacity;
     return bytes;
 }
 
@@ -88,7 +101,7 @@ bool DevicePager::serve_orders_out() {
             continue;
         }
         if (copies) start_clean(b, still);
-        else start_evict(b);
+        else start_evict(b, it->kind == Order::Kind::drop);
         it = orders_out_.erase(it);
         ++under_way;
         progress = true;
@@ -115,7 +128,7 @@ bool DevicePager::serve_orders_in() {
         const bool here = b->residency != Residency::host && b->residency != Residency::evicting;
         if (!meant(o) || here) {
             const bool goes_first = meant(o) && std::any_of(orders_out_.begin(), orders_out_.end(), [&](const Order& out) {
-                return out.buffer == b && out.kind == Order::Kind::evict && will_go_out(out);
+                return out.buffer == b && out.kind != Order::Kind::clean && will_go_out(out);
             });
             if (goes_first) return progress;
             orders_in_.pop_front();

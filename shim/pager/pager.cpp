@@ -86,7 +86,7 @@ CUresult Pager::enter(Op& op) {
     for (std::uint32_t i = 0; resident && i < op.count; ++i) {
         const Buffer* b = op.buffers[i];
         resident = b->residency.load(std::memory_order_seq_cst) == Residency::device &&
-                   !b->table.load(std::memory_order_seq_cst);
+                   !b->table.load(std::memory_order_seq_cst) && !b->dropped.load(std::memory_order_seq_cst);
     }
     if (resident) [[likely]] {
         dawdle("lease");
@@ -136,6 +136,18 @@ void Pager::follow(Op& op, const std::vector<Buffer*>& named, std::vector<Buffer
 }
 
 CUresult Pager::enter_slow(Op& op) {
+    while (true) {
+        Buffer* dropped = nullptr;
+        CUresult result = try_enter(op, dropped);
+        if (!dropped) return result;
+        my_lease().close();
+        result = restore(dropped, op.stream, op.captured);
+        if (result != CUDA_SUCCESS) return result;
+    }
+}
+
+// `dropped`: what has to be computed again first; then nothing is held.
+CUresult Pager::try_enter(Op& op, Buffer*& dropped) {
     if (failed()) return CUDA_ERROR_UNKNOWN;
     // What a pointer table leads to belongs to the op.
     std::vector<Buffer*> named(op.buffers, op.buffers + op.count);
@@ -171,7 +183,9 @@ CUresult Pager::enter_slow(Op& op) {
                 resolve();
                 continue;
             }
-            if (std::all_of(all.begin(), all.end(), [](Buffer* b) { return b->residency.load(std::memory_order_seq_cst) == Residency::device; }))
+            if (std::all_of(all.begin(), all.end(), [&](Buffer* b) {
+                    return b->residency.load(std::memory_order_seq_cst) == Residency::device && (op.recomputes || !b->dropped.load(std::memory_order_seq_cst));
+                }))
                 return CUDA_SUCCESS;
             my_lease().close();
         }
@@ -184,6 +198,7 @@ CUresult Pager::enter_slow(Op& op) {
         for (DevicePager* d : order) {
             Request request;
             request.everything = op.everything;
+            request.recomputes = op.recomputes;
             request.host_allowed = op.captured;
             request.paced_by = op.paced_by;
             request.paced_number = op.paced_number;
@@ -196,6 +211,7 @@ CUresult Pager::enter_slow(Op& op) {
         for (std::size_t i = 0; i < op.requests.size(); ++i) {
             const CUresult result = op.requests[i].first->acquire(op.requests[i].second);
             if (result == CUDA_SUCCESS) continue;
+            dropped = op.requests[i].second.dropped;
             let_go(i);
             return result;
         }
@@ -253,7 +269,9 @@ bool Pager::fits_together(const Op& op) {
 
 void Pager::fail(const std::string& line) {
     if (failed_.exchange(true)) return;
-    sink_.line(Sink::Level::error, line);
+    Restorer* const restorer = restorer_.load();
+    const std::string stopped = restorer ? restorer->why_stopped() : std::string();
+    sink_.line(Sink::Level::error, stopped.empty() ? line : stopped);
 }
 
 void Pager::context_destroying(CUcontext context) {

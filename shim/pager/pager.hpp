@@ -10,6 +10,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "shim/pager/arena.hpp"
@@ -27,6 +28,7 @@ struct Op {
     CUstream stream = CU_STREAM_LEGACY;
     bool everything = false;               // its access set is not known
     bool kernel = false;                   // a launch, not a copy or memset
+    bool recomputes = false;               // the library's own work: dropped buffers that it names are not there yet
     bool looked_at = false;                // nothing runs: the driver looks at the addresses, no more
     std::uint32_t count = 0;               // buffers named, without repeats as far as that is cheap
     Buffer* buffers[Lease::kMany];
@@ -65,6 +67,18 @@ struct Sink {
     virtual void line(Level, const std::string&) = 0;
     virtual void event(const profiler::RunEvent&) = 0;
     virtual void thread_started() = 0;   // first thing on each thread of the pager's own
+};
+
+// Who can compute dropped buffers again.
+struct Restorer {
+    // Makes the contents of `b` what they were when it was dropped, by work submitted to `stream` (on another stream and waited
+    // for if `waits`), and clears Buffer::dropped; also if another thread does so meanwhile. The caller holds no lease.
+    virtual CUresult restore(Buffer* b, CUstream stream, bool waits) = 0;
+    // Once the context was stopped because what was computed again is not what was dropped: what it was. Else empty.
+    virtual std::string why_stopped() = 0;
+
+  protected:
+    ~Restorer() = default;
 };
 
 class Pager {
@@ -106,12 +120,20 @@ class Pager {
     void learned() { learned_.fetch_add(1, std::memory_order_seq_cst); }
     bool failed() const { return failed_.load(std::memory_order_relaxed); }
 
+    // Set before the first order to drop, for as long as anything may be dropped.
+    void set_restorer(Restorer* restorer) { restorer_.store(restorer); }
+    CUresult restore(Buffer* b, CUstream stream, bool waits) {
+        Restorer* const restorer = restorer_.load();
+        return restorer ? restorer->restore(b, stream, waits) : CUDA_ERROR_UNKNOWN;
+    }
+
     void context_destroying(CUcontext);
     void stop();
     std::vector<DevicePager*> devices();
 
   private:
     CUresult enter_slow(Op&);
+    CUresult try_enter(Op&, Buffer*& dropped);
     void publish(const Op&, Lease&);
     void follow(Op&, const std::vector<Buffer*>& named, std::vector<Buffer*>& all);
 
@@ -127,6 +149,7 @@ class Pager {
     bool arena_failed_ = false;
     std::atomic<bool> failed_{false};
     std::atomic<std::uint64_t> learned_{0};
+    std::atomic<Restorer*> restorer_{nullptr};
 };
 
 std::int64_t now_ns();

@@ -109,6 +109,16 @@ bool DevicePager::paced(const Request& r) {
            !pager_.streams().complete(r.paced_by->bit(), r.paced_number);
 }
 
+// What was given up is computed again before anybody gets its memory. True: the request has its answer.
+bool DevicePager::refuses_dropped(Request& r, const std::vector<Buffer*>& among) {
+    if (r.recomputes) return false;
+    const auto dropped = std::find_if(among.begin(), among.end(), [](const Buffer* b) { return b->dropped.load(); });
+    if (dropped == among.end()) return false;
+    r.dropped = *dropped;
+    grant(r, CUDA_ERROR_NOT_READY);
+    return true;
+}
+
 // Serves requests in order; true if something changed.
 bool DevicePager::serve_requests() {
     bool progress = false, oldest = true;
@@ -126,6 +136,7 @@ bool DevicePager::serve_requests() {
 }
 
 bool DevicePager::serve(Request& r, bool oldest) {
+    if (refuses_dropped(r, r.need)) return true;
     // Those behind the oldest pass only if they need nothing.
     auto ready = [&](Buffer* b) {
         const Residency res = b->residency;
@@ -236,6 +247,7 @@ bool DevicePager::bring(Request& r, Buffer* b) {
 // was submitted.
 bool DevicePager::serve_everything(Request& r) {
     if (!moves_.empty()) return false;
+    if (refuses_dropped(r, buffers_)) return true;
     const bool landing = backing_->host_frames_can_be_mapped();
     for (Buffer* b : buffers_) {
         if (!b->live || b->residency == Residency::device || (landing && b->residency == Residency::host)) continue;
