@@ -1,0 +1,66 @@
+// What is known of the ops of a learned iteration: where their arguments name buffers, what they read and write, and
+// whether running them again gives the same bits. Buffers are logical ones, numbered as in the plan's trace.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "shim/replay/launch.hpp"
+
+namespace udnnmem::replay {
+
+// The learned iteration: the buffers that each op names, in its order; those that can be moved and those in slabs apart.
+struct Program {
+    struct Step {
+        std::uint32_t first = 0, movable = 0, small = 0;   // of `uses`: the movable ones, then the small ones
+    };
+    std::vector<Step> steps;
+    std::vector<std::int32_t> uses;
+};
+
+struct Operand {
+    std::uint32_t at = 0;         // bytes into the arguments: an address there ...
+    std::uint32_t use = 0;        // ... of this one of KnownOp::uses ...
+    std::uint64_t delta = 0;      // ... so far behind its start
+};
+
+struct KnownOp {
+    struct Use {
+        std::int32_t buffer = -1;
+        bool movable = false;
+        std::uint64_t bytes = 0;             // of the allocation
+        bool reads = true, writes = false;   // both: it works on what is there; writes alone: whatever was there
+        bool may_write = false;              // says its code ...
+        bool changed = false;                // ... and that was seen
+    };
+    const char* refused = nullptr;   // why it may not be run again; null while it is being proved, or once it is proven
+    bool looked_at = false, proven = false;
+    std::vector<Use> uses;
+    std::vector<Operand> operands;
+    std::vector<char> varies;        // per byte of the arguments: differed between proofs
+    std::vector<char> proved_with;   // the arguments of the first proof
+    Launch launch;                   // of the iteration `captured`
+    std::uint64_t captured = 0, frees_then = 0;   // when `launch` was kept: the iteration, and frees so far
+
+    // Where use `u` lies by the launch's arguments.
+    CUdeviceptr base(std::uint32_t u) const;
+};
+
+struct Known {
+    Program program;
+    std::vector<KnownOp> ops;        // one for each step
+};
+
+// A run of proven ops that makes `buffers` what they were.
+struct Slice {
+    std::vector<std::int32_t> ops, buffers;
+};
+// Those of its ops, in order, that some of its buffers need; and what they read that none of them makes.
+struct Part {
+    std::vector<std::int32_t> ops;
+    std::vector<CUdeviceptr> inputs;   // allocations, by the launches that are kept
+};
+Part part_for(const Known& known, const Slice& slice, const std::vector<std::int32_t>& buffers);
+
+}  // namespace udnnmem::replay

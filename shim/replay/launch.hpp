@@ -1,0 +1,41 @@
+// All that defines a kernel launch or a copy, so that it can be made again; and where it comes from.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace udnnmem::replay {
+
+struct Launch {
+    CUfunction function = nullptr;   // null: a copy within the device, and the arguments are CopyArguments
+    const char* name = "";           // the kernel's; lives as long as the process
+    unsigned grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
+    unsigned shared_bytes = 0;
+    std::vector<CUlaunchAttribute> attributes;
+    std::vector<char> arguments;     // the parameter buffer
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> parameters;  // offset and size of each
+};
+
+struct CopyArguments {
+    std::uint64_t from, to, bytes;
+};
+
+// An op that the program is about to submit, as seen by whoever hooks it. Valid during the call.
+class LaunchSource {
+  public:
+    // Why the op cannot be run again by its launch alone, whatever it computes: one phrase; null: nothing is against it.
+    // May be slow.
+    virtual const char* refused() const = 0;
+    // Whether it may write to what the word of its arguments at that offset leads to.
+    virtual bool may_write(std::uint32_t offset) const = 0;
+    // Allocates nothing if `out` was used for the same op before. False: it has no such form.
+    virtual bool copy(Launch& out) const = 0;
+
+  protected:
+    ~LaunchSource() = default;
+};
+
+}  // namespace udnnmem::replay

@@ -1,0 +1,1 @@
+$(call library,replay,$(wildcard shim/replay/*.cpp))

@@ -1,0 +1,130 @@
+#include "shim/replay/own_work.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace udnnmem::replay {
+namespace {
+constexpr std::size_t kSlots = 64, kSlotBytes = 32;   // as hash.cu has them; one for each stream (StreamTable)
+}
+
+template <class Submit>
+CUresult OwnWork::run(std::span<const CUdeviceptr> addresses, bool dropped, const CUdeviceptr* overwritten, CUstream stream, Submit submit) {
+    pager::Op op;
+    op.stream = stream;
+    op.kernel = true;
+    op.recomputes = dropped;
+    for (const CUdeviceptr at : addresses) {
+        pager::Buffer* const b = pager_.find(at);
+        if (!b) return CUDA_ERROR_INVALID_VALUE;
+        op.name(b);
+        if (b->slab) op.name_in_slab(at);
+        else if (overwritten && at == *overwritten && b->residency.load() != pager::Residency::device) op.overwrites.push_back(b);
+    }
+    if (const CUresult result = pager_.enter(op); result != CUDA_SUCCESS) return result;
+    const CUresult result = submit();
+    pager_.leave(op, result);
+    return result;
+}
+
+bool OwnWork::start() {
+    const pager::Driver& d = pager_.driver();
+    CUcontext current = nullptr;
+    if (d.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current) return false;
+    if (context_) return context_ == current;
+    kernels_ = device_.kernels(current);
+    if (!kernels_.hash_bytes || device_.take_scratch(kSlots * kSlotBytes, CU_STREAM_LEGACY, slots_) != CUDA_SUCCESS) return false;
+    if (pager::Buffer* b = pager_.find(slots_); !b->slab && device_.pin(b) != CUDA_SUCCESS) return false;
+    context_ = current;
+    const CUresult cleared = run({&slots_, 1}, false, nullptr, CU_STREAM_LEGACY, [&] { return d.cuMemsetD8Async(slots_, 0, kSlots * kSlotBytes, CU_STREAM_LEGACY); });
+    if (cleared == CUDA_SUCCESS && d.cuStreamSynchronize(CU_STREAM_LEGACY) == CUDA_SUCCESS) return true;
+    context_ = nullptr;
+    return false;
+}
+
+void OwnWork::context_destroying(CUcontext context) {
+    if (context == context_) context_ = nullptr, slots_ = 0, kernels_ = {};
+}
+
+std::uint64_t* OwnWork::answers(std::size_t count) {
+    void* memory = nullptr;
+    const std::size_t bytes = count * 3 * sizeof(std::uint64_t);
+    if (pager_.driver().cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP) != CUDA_SUCCESS) return nullptr;
+    std::fill_n(static_cast<std::uint64_t*>(memory), 3 * count, 0);
+    return static_cast<std::uint64_t*>(memory);
+}
+
+std::uint64_t OwnWork::slot_of(CUstream stream) {
+    return slots_ + static_cast<std::uint64_t>(pager_.streams().slot(stream).index) % kSlots * kSlotBytes;
+}
+
+CUresult OwnWork::copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    const CUdeviceptr both[] = {to, from};
+    return run(both, false, &to, stream, [&] { return pager_.driver().cuMemcpyDtoDAsync_v2(to, from, bytes, stream); });
+}
+
+CUresult OwnWork::fill(CUdeviceptr at, std::uint32_t word, std::size_t bytes, CUstream stream) {
+    const pager::Driver& d = pager_.driver();
+    return run({&at, 1}, false, nullptr, stream, [&] {
+        CUresult result = CUDA_SUCCESS;
+        if (bytes / 4) result = d.cuMemsetD32Async(at, word, bytes / 4, stream);
+        if (bytes % 4 && result == CUDA_SUCCESS) result = d.cuMemsetD8Async(at + bytes / 4 * 4, static_cast<unsigned char>(word), bytes % 4, stream);
+        return result;
+    });
+}
+
+CUresult OwnWork::flip(CUdeviceptr at, unsigned char bit, CUstream stream) {
+    const pager::Driver& d = pager_.driver();
+    return run({&at, 1}, true, nullptr, stream, [&] {
+        unsigned char byte = 0;
+        CUresult result = d.cuMemcpyDtoHAsync_v2(&byte, at, 1, stream);
+        if (result == CUDA_SUCCESS) result = d.cuStreamSynchronize(stream);
+        if (result == CUDA_SUCCESS) result = d.cuMemsetD8Async(at, static_cast<unsigned char>(byte ^ bit), 1, stream);
+        return result;
+    });
+}
+
+CUresult OwnWork::hash(CUdeviceptr at, std::size_t bytes, std::uint64_t* answer, CUstream stream) {
+    const CUdeviceptr both[] = {at, slots_};
+    return run(both, true, nullptr, stream, [&] {
+        CUdeviceptr data = at, slot = slot_of(stream), out = reinterpret_cast<CUdeviceptr>(answer);
+        std::uint64_t length = bytes, none = 0, blocks = std::clamp<std::uint64_t>(bytes / (8 * 256 * 16), 1, 1024);
+        void* arguments[] = {&data, &length, &none, &none, &slot, &blocks, &out};
+        return pager_.driver().cuLaunchKernel(kernels_.hash_bytes, static_cast<unsigned>(blocks), 1, 1, 256, 1, 1, 0, stream, arguments, nullptr);
+    });
+}
+
+CUresult OwnWork::expect(CUdeviceptr at, std::size_t bytes, const pager::Hash& expected, std::uint64_t* report, std::uint64_t which, CUstream stream) {
+    std::uint64_t* const answer = report + 3 * (1 + static_cast<std::uint64_t>(pager_.streams().slot(stream).index) % kSlots);
+    if (const CUresult result = hash(at, bytes, answer, stream); result != CUDA_SUCCESS) return result;
+    CUdeviceptr got = reinterpret_cast<CUdeviceptr>(answer), out = reinterpret_cast<CUdeviceptr>(report);
+    std::uint64_t low = expected.words[0], high = expected.words[1];
+    void* arguments[] = {&got, &low, &high, &out, &which};
+    return pager_.driver().cuLaunchKernel(kernels_.expect, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr);
+}
+
+CUresult OwnWork::launch(const Launch& l, std::span<char> arguments, std::span<const CUdeviceptr> addresses, bool dropped, CUstream stream) {
+    const pager::Driver& d = pager_.driver();
+    std::size_t bytes = arguments.size();
+    void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, arguments.data(), CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+    return run(addresses, dropped, nullptr, stream, [&] {
+        if (!l.function) {
+            CopyArguments copy;
+            std::memcpy(&copy, arguments.data(), sizeof copy);
+            return d.cuMemcpyDtoDAsync_v2(copy.to, copy.from, copy.bytes, stream);
+        }
+        if (l.attributes.empty())
+            return d.cuLaunchKernel(l.function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2], l.shared_bytes, stream, nullptr, extra);
+        if (!d.cuLaunchKernelEx) return CUDA_ERROR_NOT_SUPPORTED;
+        CUlaunchConfig c{};
+        c.gridDimX = l.grid[0], c.gridDimY = l.grid[1], c.gridDimZ = l.grid[2];
+        c.blockDimX = l.block[0], c.blockDimY = l.block[1], c.blockDimZ = l.block[2];
+        c.sharedMemBytes = l.shared_bytes;
+        c.hStream = stream;
+        c.attrs = const_cast<CUlaunchAttribute*>(l.attributes.data());
+        c.numAttrs = static_cast<unsigned>(l.attributes.size());
+        return d.cuLaunchKernelEx(&c, l.function, nullptr, extra);
+    });
+}
+
+}  // namespace udnnmem::replay

@@ -1,0 +1,57 @@
+// The library's own kernels and copies on a stream: each goes through the pager as an op of the program's would, so that what
+// it names is there and stays there. Nothing here throws but for want of memory; errors are CUresults and leave nothing undone
+// that the program could notice.
+//
+// Called with the program's context current and no lease held. Not thread-safe but for different streams.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <span>
+
+#include "shim/pager/pager.hpp"
+#include "shim/replay/launch.hpp"
+
+namespace udnnmem::replay {
+
+class OwnWork {
+  public:
+    OwnWork(pager::Pager& pager, pager::DevicePager& device) : pager_(pager), device_(device) {}
+
+    // Slots for hashes and so on, in the current context. False: not to be had.
+    bool start();
+    // The context goes, and all in it.
+    void context_destroying(CUcontext context);
+    CUcontext context() const { return context_; }
+
+    // Three words for each answer, in memory that the host reads; null: none. Goes with the context.
+    std::uint64_t* answers(std::size_t count);
+
+    CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream);
+    CUresult fill(CUdeviceptr at, std::uint32_t word, std::size_t bytes, CUstream stream);
+    // For tests: one bit of the byte at `at` changes; waits.
+    CUresult flip(CUdeviceptr at, unsigned char bit, CUstream stream);
+    CUresult hash(CUdeviceptr at, std::size_t bytes, std::uint64_t* answer, CUstream stream);
+    // Hashes and stops the context unless the hash is `expected`; then `which` is in *report. `report`: answers(report_answers).
+    static constexpr std::size_t report_answers = 65;
+    CUresult expect(CUdeviceptr at, std::size_t bytes, const pager::Hash& expected, std::uint64_t* report, std::uint64_t which, CUstream stream);
+    // `arguments` instead of its own. `addresses`: in each buffer that it names. `dropped`: those may be dropped ones.
+    CUresult launch(const Launch& launch, std::span<char> arguments, std::span<const CUdeviceptr> addresses, bool dropped, CUstream stream);
+
+    pager::Pager& pager() const { return pager_; }
+    pager::DevicePager& device() const { return device_; }
+
+  private:
+    template <class Submit>
+    CUresult run(std::span<const CUdeviceptr> addresses, bool dropped, const CUdeviceptr* overwritten, CUstream stream, Submit submit);
+    std::uint64_t slot_of(CUstream stream);
+
+    pager::Pager& pager_;
+    pager::DevicePager& device_;
+    CUcontext context_ = nullptr;
+    pager::DevicePager::Kernels kernels_;
+    CUdeviceptr slots_ = 0;          // one for each of the streams that ops may be submitted to
+};
+
+}  // namespace udnnmem::replay

@@ -1,0 +1,212 @@
+#include "shim/replay/proof.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace udnnmem::replay {
+namespace {
+
+// As numbers of 16, 32 and 64 bits, floating or not: not a number and -1; large; very negative.
+constexpr std::uint32_t kPatterns[] = {0xffffffff, 0x7b7b7b7b, 0xfb7bfb7b};
+constexpr std::size_t kWord = 8;
+
+std::uint64_t word_at(const std::vector<char>& bytes, std::size_t at) {
+    std::uint64_t word;
+    std::memcpy(&word, bytes.data() + at, sizeof word);
+    return word;
+}
+
+std::size_t round_up(std::size_t bytes) { return (bytes + kWord - 1) / kWord * kWord; }
+
+}  // namespace
+
+CUdeviceptr KnownOp::base(std::uint32_t u) const {
+    for (const Operand& o : operands)
+        if (o.use == u) return word_at(launch.arguments, o.at) - o.delta;
+    return 0;
+}
+
+Proof::Proof(OwnWork& work, Known& known) : work_(work), known_(known) {
+    for (const Program::Step& step : known.program.steps) {
+        first_.push_back(answers_count_);
+        answers_count_ += step.movable + step.small;
+    }
+    known_.ops.resize(known.program.steps.size());
+}
+
+void Proof::lost() {
+    if (state_ == kRuns) state_ = kWaits;
+}
+
+void Proof::context_destroying(CUcontext context) {
+    if (context != work_.context()) return;
+    answers_ = nullptr;
+    state_ = kOver;
+}
+
+// Whether the op may be tried at all, and where its arguments name buffers. Null: it may.
+const char* Proof::look(std::int32_t k, const LaunchSource& source) {
+    KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
+    if (const char* why = source.refused()) return why;
+    const Program::Step& step = known_.program.steps[static_cast<std::size_t>(k)];
+    pager::Pager& pager = work_.pager();
+    std::vector<std::pair<CUdeviceptr, std::size_t>> movable, small;   // base and bytes
+    struct Seen {
+        std::uint32_t at;
+        bool movable;
+        std::size_t index;
+        std::uint64_t delta;
+    };
+    std::vector<Seen> seen;
+    for (const auto& [offset, size] : op.launch.parameters)
+        for (std::size_t at = (offset + kWord - 1) / kWord * kWord; at + kWord <= offset + size; at += kWord) {
+            const std::uint64_t word = word_at(op.launch.arguments, at);
+            pager::Buffer* const b = pager.find(word);
+            if (!b) {
+                unsigned type = 0;
+                if (word >= 4096 && pager.driver().cuPointerGetAttribute && pager.driver().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, word) == CUDA_SUCCESS && type)
+                    return "is given memory that is not managed";
+                continue;
+            }
+            if (b->table.load() || b->opaque.load()) return "is given memory that holds addresses";
+            CUdeviceptr base = 0;
+            std::size_t bytes = 0;
+            if (!work_.device().range_of(word, base, bytes)) return "is given an address in no allocation";
+            auto& list = b->slab ? small : movable;
+            auto found = std::find_if(list.begin(), list.end(), [&](const auto& r) { return r.first == base; });
+            if (found == list.end()) found = list.insert(list.end(), {base, bytes});
+            seen.push_back({static_cast<std::uint32_t>(at), !b->slab, static_cast<std::size_t>(found - list.begin()), word - base});
+        }
+    const std::size_t ends = std::count_if(seen.begin(), seen.end(), [](const Seen& s) { return s.at < offsetof(CopyArguments, bytes); });
+    if (!op.launch.function && ends != 2) return "copies from or to the host";
+    if (movable.size() != step.movable || small.size() != step.small) return "is given buffers otherwise than by its arguments";
+    const std::uint64_t most = work_.device().room().movable / 2;
+    std::uint64_t all = 0;
+    op.uses.clear();
+    op.operands.clear();
+    for (std::size_t i = 0; i < movable.size() + small.size(); ++i) {
+        const bool moves = i < movable.size();
+        const std::size_t bytes = moves ? movable[i].second : small[i - movable.size()].second;
+        op.uses.push_back({known_.program.uses[step.first + i], moves, bytes});
+        all += bytes;
+    }
+    if (all > most) return "takes more than half of the memory";
+    for (const Seen& s : seen)
+        op.operands.push_back({s.at, static_cast<std::uint32_t>(s.movable ? s.index : movable.size() + s.index), s.delta});
+    for (const Operand& o : op.operands) op.uses[o.use].may_write |= source.may_write(o.at);
+    op.proved_with = op.launch.arguments;
+    op.varies.assign(op.launch.arguments.size(), 0);
+    op.looked_at = true;
+    return nullptr;
+}
+
+// Copies what the op names, and hashes it.
+const char* Proof::prepare(std::int32_t k, CUstream stream) {
+    KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
+    if (op.launch.arguments.size() != op.proved_with.size()) return "is launched in another way at times";
+    for (std::size_t i = 0; i < op.varies.size(); ++i) op.varies[i] |= op.launch.arguments[i] != op.proved_with[i];
+    for (std::uint32_t u = 0; u < op.uses.size(); ++u) {
+        CUdeviceptr base = op.base(u), copy = 0, start = 0;
+        std::size_t bytes = 0;
+        if (!work_.device().range_of(base, start, bytes) || start != base || bytes != op.uses[u].bytes) return "is given buffers of other sizes at times";
+        if (work_.device().take_scratch(round_up(bytes), stream, copy) != CUDA_SUCCESS) return "cannot be tried: no memory for a copy of what it is given";
+        copies_.push_back({base, copy});
+        Answers& a = answers_[first_[static_cast<std::size_t>(k)] + u];
+        if (work_.copy(copy, base, round_up(bytes), stream) != CUDA_SUCCESS || work_.hash(base, bytes, words(a.before), stream) != CUDA_SUCCESS) return "cannot be tried: the driver refuses a copy";
+    }
+    return nullptr;
+}
+
+// Runs the op on the copies, and hashes both.
+const char* Proof::repeat(std::int32_t k, CUstream stream) {
+    KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
+    std::vector<char> arguments = op.launch.arguments;
+    for (const Operand& o : op.operands) {
+        const std::uint64_t word = copies_[o.use].copy + o.delta;
+        std::memcpy(arguments.data() + o.at, &word, sizeof word);
+    }
+    std::vector<CUdeviceptr> named;
+    bool good = true;
+    for (std::uint32_t u = 0; u < op.uses.size(); ++u) {
+        const KnownOp::Use& use = op.uses[u];
+        named.push_back(copies_[u].copy);
+        good = good && work_.hash(copies_[u].address, use.bytes, words(answers_[first_[static_cast<std::size_t>(k)] + u].after), stream) == CUDA_SUCCESS;
+        if (round_ > 0 && use.writes) good = good && work_.fill(copies_[u].copy, kPatterns[round_ - 1], use.bytes, stream) == CUDA_SUCCESS;
+    }
+    good = good && work_.launch(op.launch, arguments, named, false, stream) == CUDA_SUCCESS;
+    for (std::uint32_t u = 0; u < op.uses.size(); ++u)
+        good = good && work_.hash(copies_[u].copy, op.uses[u].bytes, words(answers_[first_[static_cast<std::size_t>(k)] + u].again), stream) == CUDA_SUCCESS;
+    return good ? nullptr : "cannot be tried: the driver refuses to run it again";
+}
+
+void Proof::give_back(CUstream stream) {
+    for (const Copy& c : copies_) work_.device().give_scratch(c.copy, stream);
+    copies_.clear();
+}
+
+void Proof::before(std::int32_t k, const LaunchSource* source, CUstream stream) {
+    if (state_ == kQueued || state_ == kOver) return;
+    give_back(stream);   // of an op that was refused
+    if (k == 0) {
+        if (!answers_ && work_.start()) answers_ = reinterpret_cast<Answers*>(work_.answers(std::size_t{3} * std::max<std::uint32_t>(1, answers_count_)));
+        state_ = answers_ ? kRuns : kOver;
+        next_ = 0;
+    }
+    if (state_ != kRuns) return;
+    if (k != next_) {
+        state_ = kWaits;
+        return;
+    }
+    ++next_;
+    KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
+    if (op.refused) return;
+    if (!source || !source->copy(op.launch)) op.refused = "is no kernel launch whose arguments are known";
+    else if (!op.looked_at) op.refused = round_ == 0 ? look(k, *source) : "was not tried from the beginning";
+    if (!op.refused) op.refused = prepare(k, stream);
+}
+
+void Proof::after(std::int32_t k, CUstream stream) {
+    if (state_ != kRuns || k != next_ - 1) return;
+    KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
+    if (!op.refused) op.refused = repeat(k, stream);
+    give_back(stream);
+    if (k + 1 != static_cast<std::int32_t>(known_.ops.size())) return;
+    pager::StreamTable& streams = work_.pager().streams();
+    number_ = streams.now();
+    streams.mark(streams.slot(stream));
+    state_ = kQueued;
+}
+
+void Proof::evaluate() {
+    if (state_ != kQueued) return;
+    for (std::size_t k = 0; k < known_.ops.size(); ++k) {
+        KnownOp& op = known_.ops[k];
+        if (op.refused) continue;
+        bool writes = false;
+        for (std::uint32_t u = 0; u < op.uses.size() && !op.refused; ++u) {
+            KnownOp::Use& use = op.uses[u];
+            const Answers& a = answers_[first_[k] + u];
+            const bool changed = !(a.before == a.after), same = a.again == a.after;
+            use.changed |= changed;
+            if (round_ == 0) {
+                use.writes = changed || use.may_write;
+                if (!same) op.refused = "gives other bits when it is run again";
+            } else if (!use.writes) {
+                if (changed) op.refused = "writes at times what it does not write at others";
+                else if (!same) op.refused = "writes what it was not seen to write";
+            } else {
+                if (round_ == 1) use.reads = false;
+                if (!same) use.reads = true;
+                if (use.reads && !use.changed) op.refused = "may write what it was not seen to write";
+            }
+            writes |= use.writes;
+        }
+        if (!op.refused && !writes) op.refused = "was not seen to write anything";
+        if (!op.refused && round_ + 1 == rounds) op.proven = true;
+    }
+    state_ = ++round_ == rounds ? kOver : kWaits;
+    done_ = state_ == kOver;
+}
+
+}  // namespace udnnmem::replay

@@ -1,0 +1,78 @@
+// Finds out which ops of a learned iteration may be run again. In each round one iteration is watched whole: what an op names
+// is copied before it, the op is run again on the copies, which lie elsewhere, after it, and hashes are compared.
+//
+//   round 0      on the copies as they were: the same bits must come out. What changed is what the op is seen to write.
+//   rounds 1..3  with what it writes filled with one of three patterns first (not-a-number, large, small: no minimum, maximum
+//                or sum hides all of them): what still comes out the same is wholly written and does not depend on what was
+//                there; what does not, is worked on in place. What it was not seen to write must stay as it was; what its
+//                code may write (a store of equal values leaves no trace) is filled too, and must come out the same.
+//
+// Nothing of the program's is written. An op that names a pointer table, or memory that is not managed, or whose source
+// refuses it, is never run. What is found is an inference, and every use of it is checked by a hash (Replayer).
+//
+// before() and after() are called by launching threads, in the order of the ops, no lease held; evaluate() by another one.
+// Thread-safe by the caller's lock.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "shim/replay/known.hpp"
+#include "shim/replay/own_work.hpp"
+
+namespace udnnmem::replay {
+
+class Proof {
+  public:
+    static constexpr int rounds = 4;
+
+    // Both outlive it.
+    Proof(OwnWork& work, Known& known);
+
+    // The op of step `k` is about to be submitted to `stream`; then was. A step out of order begins the round anew.
+    void before(std::int32_t k, const LaunchSource* source, CUstream stream);
+    void after(std::int32_t k, CUstream stream);
+    // The program left the iteration.
+    void lost();
+    void context_destroying(CUcontext context);
+
+    // The round's ops were all submitted, the last one before this number (StreamTable): once they have completed, evaluate().
+    bool queued() const { return state_ == kQueued; }
+    std::uint64_t number() const { return number_; }
+    bool over() const { return state_ == kOver; }
+    bool failed() const { return state_ == kOver && !done_; }
+    // Takes in what the round found, and begins the next one.
+    void evaluate();
+
+  private:
+    enum State { kWaits, kRuns, kQueued, kOver };
+    struct Copy {
+        CUdeviceptr address, copy;
+    };
+    struct Answer {
+        std::uint64_t words[3];
+        bool operator==(const Answer& o) const { return words[0] == o.words[0] && words[1] == o.words[1]; }
+    };
+    struct Answers {
+        Answer before, after, again;
+    };
+    const char* look(std::int32_t k, const LaunchSource& source);
+    const char* prepare(std::int32_t k, CUstream stream);
+    const char* repeat(std::int32_t k, CUstream stream);
+    void give_back(CUstream stream);
+    std::uint64_t* words(Answer& a) { return a.words; }
+
+    OwnWork& work_;
+    Known& known_;
+    State state_ = kWaits;
+    bool done_ = false;
+    int round_ = 0;
+    std::int32_t next_ = 0;
+    std::uint64_t number_ = 0;
+    std::vector<std::uint32_t> first_;   // per step: its uses' answers
+    std::uint32_t answers_count_ = 0;
+    Answers* answers_ = nullptr;         // in the context
+    std::vector<Copy> copies_;           // of the op between before() and after()
+};
+
+}  // namespace udnnmem::replay

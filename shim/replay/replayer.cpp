@@ -1,0 +1,306 @@
+#include "shim/replay/replayer.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace udnnmem::replay {
+namespace {
+
+bool has(const std::vector<std::int32_t>& list, std::int32_t value) { return std::find(list.begin(), list.end(), value) != list.end(); }
+
+}  // namespace
+
+Part part_for(const Known& known, const Slice& slice, const std::vector<std::int32_t>& buffers) {
+    Part part;
+    std::unordered_map<std::int32_t, CUdeviceptr> wanted;   // and where it is read
+    for (const std::int32_t b : buffers) wanted[b] = 0;
+    for (std::size_t i = slice.ops.size(); i-- > 0;) {
+        const KnownOp& op = known.ops[static_cast<std::size_t>(slice.ops[i])];
+        if (std::none_of(op.uses.begin(), op.uses.end(), [&](const KnownOp::Use& use) { return use.writes && wanted.count(use.buffer); })) continue;
+        part.ops.push_back(slice.ops[i]);
+        for (const KnownOp::Use& use : op.uses)
+            if (use.writes && !use.reads) wanted.erase(use.buffer);
+        for (std::uint32_t u = 0; u < op.uses.size(); ++u)
+            if (op.uses[u].reads && (!op.uses[u].writes || wanted.count(op.uses[u].buffer))) wanted[op.uses[u].buffer] = op.base(u);
+    }
+    std::reverse(part.ops.begin(), part.ops.end());
+    for (const auto& [buffer, at] : wanted)
+        if (at) part.inputs.push_back(at);
+    return part;
+}
+
+Replayer::Replayer(pager::Pager& pager, pager::DevicePager& device, double verify, std::uint64_t flip)
+    : pager_(pager), device_(device), verify_(verify), flip_(flip), work_(pager, device) {
+    pager_.set_restorer(this);
+}
+
+Replayer::~Replayer() { pager_.set_restorer(nullptr); }
+
+bool Replayer::keep(Known& known, std::int32_t k, std::uint64_t iteration, const LaunchSource* source) {
+    std::lock_guard lock(mutex_);
+    KnownOp& op = known.ops[static_cast<std::size_t>(k)];
+    op.captured = 0;
+    if (!op.proven || !source || !source->copy(op.launch) || op.launch.arguments.size() != op.proved_with.size()) return false;
+    std::vector<char>& now = op.launch.arguments;
+    for (const Operand& o : op.operands) {
+        CUdeviceptr word;
+        std::memcpy(&word, now.data() + o.at, sizeof word);
+        const pager::Buffer* b = pager_.find(word);
+        const KnownOp::Use& use = op.uses[o.use];
+        if (!b || b->slab == use.movable || (use.movable && b->base != word - o.delta) || b->bytes < (use.movable ? use.bytes : 0)) return false;
+    }
+    // What never differed between proofs must not differ now.
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < now.size(); ++i) {
+        if (next < op.operands.size() && op.operands[next].at == i) {
+            i += sizeof(CUdeviceptr) - 1;
+            ++next;
+        } else if (!op.varies[i] && now[i] != op.proved_with[i]) {
+            return false;
+        }
+    }
+    if (iteration != iteration_) freed_.clear();
+    iteration_ = iteration;
+    keeps_.store(true);
+    op.captured = iteration;
+    op.frees_then = frees_;
+    return true;
+}
+
+// Entries whose order is void.
+void Replayer::purge() {
+    std::erase_if(entries_, [](const auto& e) {
+        const pager::Buffer* b = e.first;
+        return b->id != e.second.id || !b->live || (!b->dropped.load() && b->last_use.load() > e.second.after);
+    });
+    any_.store(!entries_.empty());
+}
+
+bool Replayer::may_drop(std::shared_ptr<const Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t iteration, CUstream stream) {
+    if (!slice || !has(slice->buffers, logical)) return false;
+    std::lock_guard lock(mutex_);
+    if (!work_.start()) return false;
+    if (!report_) {
+        report_ = work_.answers(OwnWork::report_answers);
+        stopped_.store(report_);
+    }
+    if (!report_ || (!done_ && pager_.driver().cuEventCreate(&done_, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)) return false;
+    purge();
+    Entry entry{known, slice, logical, b->id, b->last_use.load(), {}};
+    Part part = part_for(*known, *slice, {logical});
+    bool makes_it = false;
+    std::uint64_t frees_then = UINT64_MAX;
+    for (const std::int32_t k : part.ops) {
+        const KnownOp& op = known->ops[static_cast<std::size_t>(k)];
+        if (!op.proven || op.captured != iteration) return false;
+        frees_then = std::min(frees_then, op.frees_then);
+        for (std::uint32_t u = 0; u < op.uses.size(); ++u) makes_it |= op.uses[u].writes && op.uses[u].buffer == logical && pager_.find(op.base(u)) == b;
+    }
+    for (const CUdeviceptr at : part.inputs)
+        if (const auto freed = freed_.find(at); freed != freed_.end() && freed->second > frees_then) return false;
+    if (!makes_it || std::find(part.inputs.begin(), part.inputs.end(), b->base) != part.inputs.end()) return false;
+    entry.inputs = std::move(part.inputs);
+    home_ = &pager_.streams().slot(stream);
+    entries_[b] = std::move(entry);
+    any_.store(true);
+    return true;
+}
+
+CUstream Replayer::stream_for(CUstream stream, bool waits) {
+    if (!waits && &pager_.streams().slot(stream) == home_) return stream;
+    const pager::Driver& d = pager_.driver();
+    if (!own_ && d.cuStreamCreate(&own_, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) own_ = nullptr;
+    // What a slice reads may have been computed again there.
+    if (own_ && d.cuStreamWaitEvent(own_, done_, 0) != CUDA_SUCCESS) return nullptr;
+    return own_;
+}
+
+bool Replayer::verify_now() {
+    const std::uint64_t n = replays_begun_++;
+    return static_cast<std::uint64_t>(static_cast<double>(n + 1) * verify_) != static_cast<std::uint64_t>(static_cast<double>(n) * verify_);
+}
+
+CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) {
+    const std::int64_t start = pager::now_ns();
+    struct Target {
+        pager::Buffer* buffer;
+        const char* kernel;
+        std::int32_t op;
+    };
+    std::unordered_map<std::int32_t, Target> targets;
+    std::vector<std::int32_t> wanted;
+    for (auto it = entries_.begin(); it != entries_.end(); ++it)
+        if (current(it) && it->second.known.get() == &known && it->second.slice.get() == &slice) {
+            targets.emplace(it->second.logical, Target{it->first, "", -1});
+            wanted.push_back(it->second.logical);
+        }
+    const std::vector<std::int32_t> ops = part_for(known, slice, wanted).ops;
+    struct Scratch {
+        CUdeviceptr at;
+        std::size_t last;   // of the slice's ops, the last one that names it
+    };
+    std::unordered_map<std::int32_t, Scratch> scratch;
+    CUresult result = CUDA_SUCCESS;
+    std::vector<CUdeviceptr> bases;
+    for (std::size_t i = 0; i < ops.size() && result == CUDA_SUCCESS; ++i) {
+        const KnownOp& op = known.ops[static_cast<std::size_t>(ops[i])];
+        bases.clear();
+        for (std::uint32_t u = 0; u < op.uses.size() && result == CUDA_SUCCESS; ++u) {
+            const KnownOp::Use& use = op.uses[u];
+            CUdeviceptr base = op.base(u);
+            if (const auto target = targets.find(use.buffer); target != targets.end() && pager_.find(base) == target->second.buffer) {
+                if (use.writes) target->second.kernel = op.launch.name, target->second.op = ops[i];
+            } else if (use.writes || scratch.count(use.buffer)) {
+                auto [place, fresh] = scratch.try_emplace(use.buffer, Scratch{0, i});
+                if (fresh) {
+                    result = device_.take_scratch(use.bytes, stream, place->second.at);
+                    for (std::size_t j = i; j < ops.size(); ++j)
+                        for (const KnownOp::Use& later : known.ops[static_cast<std::size_t>(ops[j])].uses)
+                            if (later.buffer == use.buffer) place->second.last = j;
+                }
+                base = place->second.at;
+            } else if (pager::Buffer* input = pager_.find(base); input && input->dropped.load()) {
+                result = compute(input, stream);
+            }
+            bases.push_back(base);
+        }
+        if (result != CUDA_SUCCESS) break;
+        std::vector<char> arguments = op.launch.arguments;
+        for (const Operand& o : op.operands) {
+            const std::uint64_t word = bases[o.use] + o.delta;
+            std::memcpy(arguments.data() + o.at, &word, sizeof word);
+        }
+        result = work_.launch(op.launch, arguments, bases, true, stream);
+        ++figures_.ops;
+        std::erase_if(scratch, [&](const auto& s) {
+            if (s.second.last > i || !s.second.at) return false;
+            device_.give_scratch(s.second.at, stream);
+            return true;
+        });
+    }
+    for (const auto& [logical, s] : scratch)
+        if (s.at) device_.give_scratch(s.at, stream);
+    for (const auto& [logical, target] : targets) {
+        if (result != CUDA_SUCCESS) break;
+        pager::Buffer* const b = target.buffer;
+        if (figures_.replays + 1 == flip_) [[unlikely]]
+            result = work_.flip(b->base + flip_ * 7919 % b->bytes, static_cast<unsigned char>(1u << flip_ % 8), stream);
+        if (verify_now()) {
+            const std::uint64_t which = figures_.replays + 1;
+            {
+                std::lock_guard lock(words_mutex_);
+                if (words_.size() > 4096) words_.clear();
+                words_[which] = "buffer " + std::to_string(b->id) + " (" + std::to_string(b->bytes) + " bytes), dropped and computed again by kernel " + target.kernel + " (op " +
+                                std::to_string(target.op) + " of the iteration), is not what it was: the program is stopped with a CUDA error rather than given wrong numbers; UDNNMEM_RECOMPUTE=off runs it without";
+            }
+            result = work_.expect(b->base, b->bytes, b->dropped_hash, report_, which, stream);
+            if (result != CUDA_SUCCESS) break;
+        }
+        ++figures_.replays;
+        device_.restored(b);
+        entries_.erase(b);
+        pager_.sink().event({profiler::EventKind::replay, device_.device(), BufferId(static_cast<std::int32_t>(b->id)), Bytes(static_cast<std::int64_t>(b->capacity)), Nanoseconds(start), Nanoseconds(pager::now_ns())});
+    }
+    any_.store(!entries_.empty());
+    if (result == CUDA_SUCCESS && stream != own_) result = pager_.driver().cuEventRecord(done_, stream);
+    return result;
+}
+
+// `b` is dropped. The entry may go while its slice is run.
+CUresult Replayer::compute(pager::Buffer* b, CUstream stream) {
+    const auto at = entries_.find(b);
+    if (at == entries_.end() || !current(at)) {
+        pager_.fail("buffer " + std::to_string(b->id) + " was dropped and nobody knows how to compute it again: the program is stopped with a CUDA error");
+        return CUDA_ERROR_UNKNOWN;
+    }
+    const std::shared_ptr<const Known> known = at->second.known;
+    const std::shared_ptr<const Slice> slice = at->second.slice;
+    return run(*known, *slice, stream);
+}
+
+CUresult Replayer::replay(const Slice& slice, CUstream stream) {
+    std::lock_guard lock(mutex_);
+    // What was not dropped so far is not dropped any more: from here on what the slice reads may go.
+    for (auto it = entries_.begin(); it != entries_.end();) {
+        if (it->second.slice.get() == &slice && !it->first->dropped.load()) device_.cancel_drops(it->first);
+        if (it->second.slice.get() == &slice && !it->first->dropped.load()) it = entries_.erase(it);
+        else ++it;
+    }
+    any_.store(!entries_.empty());
+    for (auto it = entries_.begin(); it != entries_.end(); ++it) {
+        if (it->second.slice.get() != &slice || !current(it)) continue;
+        const std::shared_ptr<const Known> known = it->second.known;
+        const std::shared_ptr<const Slice> kept = it->second.slice;
+        const CUstream on = stream_for(stream, false);
+        if (!on) return CUDA_ERROR_UNKNOWN;
+        const CUresult result = run(*known, *kept, on);
+        return result == CUDA_SUCCESS && on == own_ ? pager_.driver().cuStreamSynchronize(on) : result;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult Replayer::restore(pager::Buffer* b, CUstream stream, bool waits) {
+    std::lock_guard lock(mutex_);
+    if (!b->dropped.load()) return CUDA_SUCCESS;
+    const CUstream on = stream_for(stream, waits);
+    if (!on) return CUDA_ERROR_UNKNOWN;
+    const CUresult result = compute(b, on);
+    return result == CUDA_SUCCESS && on == own_ ? pager_.driver().cuStreamSynchronize(on) : result;
+}
+
+CUresult Replayer::restore_all(CUstream stream) {
+    device_.cancel_drops();
+    std::lock_guard lock(mutex_);
+    CUresult result = CUDA_SUCCESS;
+    while (result == CUDA_SUCCESS) {
+        auto at = entries_.begin();
+        while (at != entries_.end() && !current(at)) ++at;
+        if (at == entries_.end()) break;
+        const CUstream on = stream_for(stream, false);
+        if (!on) return CUDA_ERROR_UNKNOWN;
+        result = compute(at->first, on);
+        if (result == CUDA_SUCCESS && on == own_) result = pager_.driver().cuStreamSynchronize(on);
+    }
+    if (result == CUDA_SUCCESS) entries_.clear();
+    any_.store(!entries_.empty());
+    return result;
+}
+
+void Replayer::releasing(CUdeviceptr address, CUstream stream) {
+    const auto reads = [address](const Entry& e) { return std::find(e.inputs.begin(), e.inputs.end(), address) != e.inputs.end(); };
+    {
+        std::lock_guard lock(mutex_);
+        freed_[address] = ++frees_;
+        purge();
+        if (std::none_of(entries_.begin(), entries_.end(), [&](const auto& e) { return reads(e.second); })) return;
+    }
+    restore_all(stream);
+}
+
+std::string Replayer::why_stopped() {
+    const volatile std::uint64_t* const said = stopped_.load();
+    const std::uint64_t which = said ? *said : 0;
+    if (!which) return {};
+    std::lock_guard lock(words_mutex_);
+    const auto found = words_.find(which);
+    return found == words_.end() ? "a buffer that was computed again is not what it was: the program is stopped with a CUDA error" : found->second;
+}
+
+void Replayer::context_destroying(CUcontext context) {
+    if (context != work_.context()) return;
+    std::lock_guard lock(mutex_);
+    stopped_.store(nullptr);
+    entries_.clear();
+    any_.store(false);
+    own_ = nullptr;
+    done_ = nullptr;
+    report_ = nullptr;
+    work_.context_destroying(context);
+}
+
+Replayer::Figures Replayer::figures() {
+    std::lock_guard lock(mutex_);
+    return figures_;
+}
+
+}  // namespace udnnmem::replay

@@ -1,0 +1,104 @@
+// Computes dropped buffers again: runs the slice that a plan gave with the drop, compares what came out with what was dropped,
+// and stops the context where it differs, before anything can read it.
+//
+// Invariants
+//   - A buffer is dropped only while the program follows the iteration that the slice was proven in, and every op of the slice
+//     was submitted in this very iteration, which keeps its launch, and nothing that it read was freed since. Before the program leaves it, or does what nobody can follow,
+//     or frees what a slice reads, everything that depends on it is computed again (restore_all(), releasing()).
+//   - A slice writes the dropped buffers and scratch memory, nothing else of the program's.
+//   - Replays go to the one stream that the iteration runs in, before the op that needs them; for anybody else to a stream of
+//     our own, which is waited for.
+// Thread-safe. A lock is held while kernels are submitted, which may wait for the pager, never for a launching thread.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "shim/pager/pager.hpp"
+#include "shim/replay/known.hpp"
+#include "shim/replay/own_work.hpp"
+
+namespace udnnmem::replay {
+
+class Replayer final : public pager::Restorer {
+  public:
+    // `verify`: share of replays whose result is compared. `flip`: for tests, one bit of what the n-th replay makes is wrong.
+    Replayer(pager::Pager& pager, pager::DevicePager& device, double verify, std::uint64_t flip = 0);
+    ~Replayer();
+
+    OwnWork& work() { return work_; }
+
+    // The op of step `k` is about to be submitted: its launch is kept. False: it is not the op that was proven.
+    bool keep(Known& known, std::int32_t k, std::uint64_t iteration, const LaunchSource* source);
+
+    // Whether `b`, in the place of logical buffer `logical`, may be dropped: then the slice is remembered until it was replayed.
+    bool may_drop(std::shared_ptr<const Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t iteration, CUstream stream);
+    // Replays the slice if any of its buffers is dropped.
+    CUresult replay(const Slice& slice, CUstream stream);
+
+    CUresult restore(pager::Buffer* b, CUstream stream, bool waits) override;
+    std::string why_stopped() override;
+    // Everything that is dropped, or what depends on the allocation at `address`.
+    CUresult restore_all(CUstream stream);
+    void releasing(CUdeviceptr address, CUstream stream);
+    // Anything remembered? Are launches kept, so that releasing() has to be told? One load each.
+    bool any() const { return any_.load(std::memory_order_relaxed); }
+    bool keeps() const { return keeps_.load(std::memory_order_relaxed); }
+    // Says so, once, if a result that was compared was wrong. One load as a rule.
+    void check() {
+        if (const volatile std::uint64_t* said = stopped_.load(std::memory_order_relaxed); said && *said) [[unlikely]] pager_.fail(why_stopped());
+    }
+
+    void context_destroying(CUcontext context);
+
+    struct Figures {
+        std::uint64_t replays = 0, ops = 0;
+    };
+    Figures figures();
+
+  private:
+    struct Entry {
+        std::shared_ptr<const Known> known;
+        std::shared_ptr<const Slice> slice;
+        std::int32_t logical = -1;
+        std::uint32_t id = 0;                 // Buffer::id ...
+        std::uint64_t after = 0;              // ... and Buffer::last_use when it was ordered: later uses void the order
+        std::vector<CUdeviceptr> inputs;      // allocations that the slice reads
+    };
+    using Entries = std::unordered_map<pager::Buffer*, Entry>;
+    bool current(Entries::iterator at) const { return at->first->dropped.load() && at->first->id == at->second.id; }
+    CUstream stream_for(CUstream stream, bool waits);
+    CUresult compute(pager::Buffer* b, CUstream stream);
+    CUresult run(const Known& known, const Slice& slice, CUstream stream);
+    bool verify_now();
+    void purge();
+
+    pager::Pager& pager_;
+    pager::DevicePager& device_;
+    const double verify_;
+    const std::uint64_t flip_;
+    std::atomic<bool> any_{false}, keeps_{false};
+    std::mutex mutex_;
+    OwnWork work_;
+    Entries entries_;
+    pager::StreamSlot* home_ = nullptr;       // the iteration's stream
+    CUstream own_ = nullptr;                  // in work_'s context, as what follows
+    CUevent done_ = nullptr;                  // the last replay on the iteration's stream
+    std::uint64_t* report_ = nullptr;         // see OwnWork::expect()
+    std::atomic<const volatile std::uint64_t*> stopped_{nullptr};  // what report_ says
+    std::mutex words_mutex_;
+    std::unordered_map<std::uint64_t, std::string> words_;        // for what it may say; under words_mutex_
+    std::uint64_t iteration_ = 0, frees_ = 0;
+    std::unordered_map<CUdeviceptr, std::uint64_t> freed_;  // in iteration_: the last free at each address, counted
+    Figures figures_;
+    std::uint64_t replays_begun_ = 0;
+};
+
+}  // namespace udnnmem::replay

@@ -1,0 +1,87 @@
+// Which ops of a slice a buffer needs, and how a plan's drops find the replay that brings them back: plain data, no device.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+#include "shim/executor/rows.hpp"
+#include "shim/replay/known.hpp"
+
+using namespace udnnmem;
+using namespace udnnmem::replay;
+
+namespace {
+
+// An op that is given buffers, each at an address of its own: 0x1000 times its number.
+KnownOp op(std::vector<std::int32_t> reads, std::vector<std::int32_t> writes, std::vector<std::int32_t> both = {}) {
+    KnownOp o;
+    auto add = [&](std::int32_t b, bool r, bool w) {
+        const std::uint64_t address = 0x1000u * static_cast<std::uint64_t>(b);
+        o.operands.push_back({static_cast<std::uint32_t>(o.launch.arguments.size()), static_cast<std::uint32_t>(o.uses.size()), 0});
+        o.uses.push_back({b, true, 64, r, w});
+        o.launch.arguments.resize(o.launch.arguments.size() + 8);
+        std::memcpy(o.launch.arguments.data() + o.launch.arguments.size() - 8, &address, 8);
+    };
+    for (const auto b : reads) add(b, true, false);
+    for (const auto b : writes) add(b, false, true);
+    for (const auto b : both) add(b, true, true);
+    o.proven = true;
+    return o;
+}
+
+std::vector<CUdeviceptr> sorted(std::vector<CUdeviceptr> v) {
+    std::sort(v.begin(), v.end());
+    return v;
+}
+
+}  // namespace
+
+TEST_CASE("of a slice only what a buffer needs is run") {
+    Known known;
+    known.ops = {op({1}, {2}), op({2, 9}, {3}), op({3}, {4}), op({2}, {5})};
+    const Slice slice{{0, 1, 2, 3}, {2, 3, 4, 5}};
+    CHECK(part_for(known, slice, {2}).ops == std::vector<std::int32_t>{0});
+    CHECK(part_for(known, slice, {4}).ops == std::vector<std::int32_t>{0, 1, 2});
+    CHECK(sorted(part_for(known, slice, {4}).inputs) == std::vector<CUdeviceptr>{0x1000, 0x9000});
+    CHECK(part_for(known, slice, {5, 3}).ops == std::vector<std::int32_t>{0, 1, 3});
+    CHECK(part_for(known, slice, {}).ops.empty());
+}
+
+TEST_CASE("a chain in place is run from its first writer on; state beside it is no input") {
+    Known known;
+    known.ops = {op({1}, {2}, {7}), op({}, {}, {2})};   // 7: running statistics
+    const Part part = part_for(known, {{0, 1}, {2}}, {2});
+    CHECK(part.ops == std::vector<std::int32_t>{0, 1});
+    CHECK(part.inputs == std::vector<CUdeviceptr>{0x1000});
+    // Without it, the buffer itself would have to be there: it is an input.
+    CHECK(part_for(known, {{1}, {2}}, {2}).inputs == std::vector<CUdeviceptr>{0x2000});
+}
+
+TEST_CASE("a drop belongs to the next replay that makes its buffer") {
+    policy::Plan plan;
+    auto drop = [&](int after, int buffer) {
+        policy::Action a;
+        a.what = policy::Do::drop, a.op = OpIndex(after), a.buffer = BufferId(buffer);
+        plan.actions.push_back(a);
+    };
+    auto replay = [&](int before, std::vector<int> ops, std::vector<int> buffers) {
+        policy::Action a;
+        a.what = policy::Do::replay, a.op = OpIndex(before);
+        for (const int k : ops) a.ops.push_back(OpIndex(k));
+        for (const int b : buffers) a.buffers.push_back(BufferId(b));
+        plan.actions.push_back(a);
+    };
+    drop(2, 1);
+    replay(3, {0}, {5});
+    replay(5, {0, 1}, {1});
+    drop(6, 1);   // and never again in this iteration: it is not given up
+    const executor::Rows rows = executor::make_rows(plan, 8);
+    REQUIRE(rows.entries.size() == 1);
+    CHECK(rows.entries[0].kind == pager::Order::Kind::drop);
+    REQUIRE(rows.replays.size() == 2);
+    CHECK(rows.replays[static_cast<std::size_t>(rows.entries[0].replay)].before == 5);
+    CHECK(rows.first_replay == std::vector<std::uint32_t>{0, 0, 0, 0, 1, 1, 2, 2, 2});
+    CHECK(rows.kept[0]);
+    CHECK(rows.kept[1]);
+    CHECK_FALSE(rows.kept[2]);
+}
