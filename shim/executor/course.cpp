@@ -47,8 +47,9 @@ std::uint64_t Course::fingerprint() const {
 
 std::shared_ptr<const Rows> Course::worth_storing() const {
     if (stored && next_) return next_;
-    const Way& way = ways_.back();
-    return way.rows && (stored || way.times[0].size() + way.times[1].size() >= kMeasured) ? way.rows : nullptr;
+    // Proofs are not stored, so plans that rest on them are not.
+    const auto way = std::find_if(ways_.rbegin(), ways_.rend(), [](const Way& w) { return !w.rows || w.rows->replays.empty(); });
+    return way->rows && (stored || way->times[0].size() + way->times[1].size() >= kMeasured) ? way->rows : nullptr;
 }
 
 bool Course::newly_worth_storing() {

@@ -14,6 +14,7 @@
 #include "shim/executor/rows.hpp"
 #include "shim/executor/sequence.hpp"
 #include "shim/executor/write_watch.hpp"
+#include "shim/replay/proof.hpp"
 
 namespace udnnmem::executor {
 
@@ -85,12 +86,17 @@ class Course {
     Figures figures() const;
 
     // The planning thread's.
-    enum class Stage { fresh, watching, planned, improving };
+    enum class Stage { fresh, watching, proving, planned, improving };
     Stage stage = Stage::fresh;                 // under the lock
     std::shared_ptr<const Rows> first;
     profiler::Trace seen;                       // the sequence's trace with the writes that were seen
+    Nanoseconds promised{0};                    // by the best plan that was offered
     int slower = 0;                             // times that it was planned for a slower machine than was measured
     int improved = 0;                           // times that it was tried
+    std::unique_ptr<replay::Proof> proof;       // under the executor's proof_mutex_
+    // What can be run again: the launch path's once `proven`.
+    std::shared_ptr<replay::Known> known;
+    bool proven = false;
 
   private:
     struct Way {

@@ -40,6 +40,7 @@ void Executor::end(bool patiently) noexcept {
     } else {
         lock.unlock();
     }
+    if (replay::Replayer* replayer = replayer_.load()) replayer->check();
     const Figures f = figures();
     if (f.iterations)
         settings_.say(std::to_string(f.iterations) + " iterations followed, " + std::to_string(f.planned_iterations) + " by plan; on the device " +
@@ -149,6 +150,56 @@ void Executor::lose() {
 // The clock goes on; the places that the last steps had in it are kept apart from those of the steps to come.
 void Executor::restart_clock(std::int32_t step) { first_clock_ = clock_ + kRecent - static_cast<std::uint64_t>(step); }
 
+CUresult Executor::replay_for(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept try {
+    replay::Replayer& replayer = *replayer_.load();
+    CUresult result = CUDA_SUCCESS;
+    const Rows* const rows = place.rows.get();
+    const auto k = static_cast<std::size_t>(place.step);
+    replayer.check();
+    if (replayer.any()) {
+        if (place.breaks) result = replayer.restore_all(op.stream);
+        else if (rows && !rows->first_replay.empty())
+            for (std::uint32_t i = rows->first_replay[k]; i < rows->first_replay[k + 1] && result == CUDA_SUCCESS; ++i)
+                result = replayer.replay(*rows->replays[i].slice, op.stream);
+    }
+    if (rows && !rows->kept.empty() && rows->kept[k]) replayer.keep(*place.course->known, place.step, place.epoch, source);
+    if (proves_.load(std::memory_order_relaxed)) {
+        std::lock_guard lock(proof_mutex_);
+        if (proving_ && place.step == Follower::nowhere) proving_->proof->lost();
+        else if (proving_ && proving_ == place.course) proving_->proof->before(place.step, source, op.stream);
+    }
+    return result;
+} catch (...) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// With mutex_ held, of an op that was placed: what compute_again() has to know.
+void Executor::note_epoch(Place& place, const pager::Op& op, bool goes_on) {
+    place.breaks = !goes_on || place.step == 0 || op.everything;
+    for (std::uint32_t i = 0; i < op.count; ++i) place.breaks |= op.buffers[i]->table.load(std::memory_order_relaxed);
+    for (const pager::Buffer* b : op.more) place.breaks |= b->table.load(std::memory_order_relaxed);
+    if (place.breaks) ++epoch_;
+    place.epoch = epoch_;
+    if (place.step == Follower::nowhere) return;
+    place.rows = active_->in_force();
+    for (const CoursePointer& c : courses_)
+        if (c.get() == active_) place.course = c;
+}
+
+void Executor::releasing_now(CUdeviceptr address, CUstream stream) noexcept try {
+    replayer_.load()->releasing(address, stream);
+} catch (...) {
+}
+
+void Executor::kernels_go() noexcept try {
+    {
+        std::lock_guard lock(mutex_);
+        ++epoch_;
+    }
+    replayer_.load()->restore_all(CU_STREAM_LEGACY);
+} catch (...) {
+}
+
 Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::Op& op) noexcept try {
     Place place;
     std::lock_guard lock(mutex_);
@@ -192,11 +243,15 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
         passage_known_ = false;
     }
     if (!passage_known_) pass(name, seen, op);
-    if (!following_) return place;
+    if (!following_) {
+        if (replayer_) note_epoch(place, op, false);
+        return place;
+    }
     active_->followed_at = ops_;
     if (step == 0) begin_iteration();
     while (first_clock_ + static_cast<std::uint64_t>(step) <= clock_) first_clock_ += active_->sequence.steps.size();
     clock_ = first_clock_ + static_cast<std::uint64_t>(step);
+    if (replayer_) note_epoch(place, op, goes_on);
     if (active_->rows()) look_ahead(place, op);
     return place;
 } catch (...) {
@@ -241,6 +296,11 @@ void Executor::tell_submitted(const Place& place, const pager::Op& op) noexcept 
 }
 
 void Executor::context_destroying(CUcontext context) noexcept {
+    {
+        std::lock_guard lock(proof_mutex_);
+        if (proving_) proving_->proof->context_destroying(context);
+    }
+    if (replayer_) replayer_.load()->context_destroying(context);
     std::lock_guard lock(mutex_);
     clock_of_ops_.context_destroying(context);
     for (const CoursePointer& c : courses_)
@@ -250,6 +310,10 @@ void Executor::context_destroying(CUcontext context) noexcept {
 void Executor::after(const Place& place, const pager::Op& op) noexcept try {
     const std::int32_t step = place.step;
     if (step == Follower::nowhere) return;
+    if (proves_.load(std::memory_order_relaxed)) {
+        std::lock_guard lock(proof_mutex_);
+        if (proving_) proving_->proof->after(step, op.stream);
+    }
     std::lock_guard lock(mutex_);
     if (!active_ || active_->step != step || !on()) return;
     WriteWatch* const watch = active_->watch.get();
@@ -257,7 +321,7 @@ void Executor::after(const Place& place, const pager::Op& op) noexcept try {
         active_->watched = pager_.streams().now();
         pager_.streams().mark(*op.slot);
     }
-    if (watch && watch->at_work()) whole_ = false;   // hashing takes its time
+    if ((watch && watch->at_work()) || proves_.load()) whole_ = false;   // that takes its time
     if (step == 0) {
         timer_.begin(op.stream, active_->tag(whole_ && last_ == active_), whole_);
         last_ = active_;
@@ -275,8 +339,10 @@ void Executor::after(const Place& place, const pager::Op& op) noexcept try {
     orders_.clear();
     for (std::uint32_t i = from; i < to; ++i) {
         const Rows::Entry& entry = rows->entries[i];
+        if (static_cast<std::size_t>(entry.buffer) >= active_->sequence.persistent.size()) continue;   // of no size
         pager::Buffer* b = active_->follower.bound(entry.buffer);
         if (!b || b->device != device_) continue;
+        if (entry.kind == pager::Order::Kind::drop && !may_drop(*rows, entry, step, b, op)) continue;
         if (entry.kind == pager::Order::Kind::fetch) orders_.push_back({entry.kind, b, b->id, number, op.slot});
         else orders_.push_back({entry.kind, b, b->id, b->last_use.load(std::memory_order_acquire)});
     }
@@ -293,9 +359,20 @@ bool Executor::acts_after(const Place& place) {
 
 // ---- what it says ----------------------------------------------------------------------------------------------------
 
+// A replay that comes before the drop is no use.
+bool Executor::may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, const pager::Op& op) {
+    if (entry.replay < 0 || !replayer_ || !active_->proven) return false;
+    const Rows::Replay& replay = rows.replays[static_cast<std::size_t>(entry.replay)];
+    return step < replay.before && replayer_.load()->may_drop(active_->known, replay.slice, entry.buffer, b, epoch_, op.stream);
+}
+
 Executor::Figures Executor::figures() {
-    std::lock_guard lock(mutex_);
     Figures all;
+    if (replay::Replayer* replayer = replayer_.load()) {
+        const replay::Replayer::Figures f = replayer->figures();
+        all.replays = f.replays, all.replayed_ops = f.ops;
+    }
+    std::lock_guard lock(mutex_);
     all.strayed = strayed_;
     std::uint64_t most = 0;
     for (const CoursePointer& c : courses_) {

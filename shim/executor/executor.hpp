@@ -35,6 +35,7 @@
 #include "shim/executor/op_clock.hpp"
 #include "shim/executor/passages.hpp"
 #include "shim/pager/pager.hpp"
+#include "shim/replay/replayer.hpp"
 
 namespace udnnmem::executor {
 
@@ -48,7 +49,10 @@ class Executor {
         std::function<void(const std::string&)> note;  // one line that everybody should see
         std::string plan_file;                         // "": none
         std::function<std::string(CUdevice)> device_name;
+        bool recompute = true;                         // what was dropped may be computed again
+        double verify_replay = 1;                      // share of that which is compared
         std::function<void()> thread_started;          // first thing on the planning thread
+        std::uint64_t flip = 0;                        // tests: one bit of what the n-th replay makes is wrong; 0: none
         std::optional<std::uint64_t> lie;              // tests: plans are distorted at random by this seed, and never given up
     };
     Executor(pager::Pager& pager, Settings settings);
@@ -69,9 +73,20 @@ class Executor {
         pager::Residency found = pager::Residency::device;   // where `missing` was
         const pager::Buffer* missing = nullptr;    // the first of its buffers that is not there
         std::int64_t missed_at = 0;
+        // While anything may be dropped: of which epoch (Known) the op is, 0 else; whether nobody can say after it what dropped
+        // buffers depend on; whose step it is, and the plan.
+        std::uint64_t epoch = 0;
+        bool breaks = false;
+        std::shared_ptr<Course> course;
+        std::shared_ptr<const Rows> rows;
     };
     // An op that is about to be submitted.
     Place before(const char* name, std::uint64_t shape, pager::Op& op) noexcept;
+    // Computes again what that op needs of what was dropped, if anything is. Not CUDA_SUCCESS: that could not be done, and the op
+    // must not be submitted. `source`: null for what cannot be run again.
+    CUresult compute_again(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept {
+        return place.epoch ? replay_for(place, op, source) : CUDA_SUCCESS;
+    }
     // It is about to be handed to the driver: it waits for nothing any more.
     void submitting(const Place& place, const pager::Op& op) noexcept {
         if (place.timed || place.missing) tell_submitting(place, op);
@@ -86,6 +101,16 @@ class Executor {
     void context_destroying(CUcontext context) noexcept;
     // Whether the plan in force has anything to do after that op. For benchmarks.
     bool acts_after(const Place& place);
+    // Kernels are about to be unloaded: no launch that was kept can be made again.
+    void code_unloading() noexcept {
+        replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
+        if (replayer && replayer->keeps()) [[unlikely]] kernels_go();
+    }
+    // The allocation at `address` is about to be freed.
+    void releasing(CUdeviceptr address, CUstream stream) noexcept {
+        replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
+        if (replayer && replayer->keeps()) [[unlikely]] releasing_now(address, stream);
+    }
 
     // Orders are given no more, and the planning thread ends. One that is deep in a plan is not waited for: the executor has
     // to outlive it then, for it still looks at it.
@@ -94,6 +119,7 @@ class Executor {
     // All sequences together; times are those of the one that was followed most.
     struct Figures : Course::Figures {
         std::uint64_t strayed = 0;                             // times that the program left a sequence in the middle
+        std::uint64_t replays = 0, replayed_ops = 0;           // buffers computed again; kernels run for that
     };
     Figures figures();
     // For the trace: what was matched, and where the program did something else than was expected, most frequent first.
@@ -123,9 +149,13 @@ class Executor {
     void note_prices(const Sequence& sequence);
     Nanoseconds price(const char* name, std::uint64_t shape, std::size_t bytes);
     bool advance(Course& course);
-    std::shared_ptr<Rows> plan(const Course& course, const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look);
+    std::shared_ptr<Rows> plan(const Course& course, const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look, bool recompute = false);
+    void offer_better(Course& course, std::shared_ptr<const Rows> rows);
     void improve(Course& course);
     void set_stage(Course& course, Course::Stage stage);
+    profiler::Trace what_is_known(const Course& course);
+    bool begin_proof(Course& course);
+    bool look_at_proof(Course& course);
     policy::Machine machine(const profiler::Trace& trace);
     // stored.cpp
     void load();
@@ -137,11 +167,18 @@ class Executor {
     enum class Watched { pending, seen, over };
     Watched look_at_watch(Course& course, profiler::Trace& trace);
 
+    // The launch path's, without a lock.
+    CUresult replay_for(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept;
+    void releasing_now(CUdeviceptr address, CUstream stream) noexcept;
+    void kernels_go() noexcept;
+
     // The launch path's, under mutex_.
     std::int32_t find_place(const Seen& seen);
     void pass(const char* name, const Seen& seen, const pager::Op& op);
     void look_ahead(Place& place, pager::Op& op);
+    void note_epoch(Place& place, const pager::Op& op, bool goes_on);
     void end_passage(bool known);
+    bool may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, const pager::Op& op);
     void strayed(const Course& from, std::int32_t expected, const char* name);
     void begin_iteration();
     void lose();
@@ -183,6 +220,13 @@ class Executor {
     bool whole_ = false;                            // this iteration was followed from its begin
     std::uint64_t strayed_ = 0;
     std::map<std::pair<std::string, std::string>, std::uint64_t> mispredictions_;  // by what was expected and what came
+    std::uint64_t epoch_ = 1;                       // launches kept in another one are of no use
+
+    std::unique_ptr<replay::Replayer> replayer_owner_;
+    std::atomic<replay::Replayer*> replayer_{nullptr};  // once something is worth proving; null: nothing is dropped
+    std::mutex proof_mutex_;                        // taken alone
+    CoursePointer proving_;                         // under proof_mutex_
+    std::atomic<bool> proves_{false};               // there is one
 
     std::mutex job_mutex_;                          // taken last
     std::condition_variable job_ready_, ended_;

@@ -9,6 +9,7 @@
 #include "policy/compiled.hpp"
 #include "policy/simulator.hpp"
 #include "shim/executor/executor.hpp"
+#include "shim/executor/recompute.hpp"
 
 namespace udnnmem::executor {
 namespace {
@@ -23,6 +24,7 @@ constexpr double kChanged = 0.03;         // what is measured is news if it diff
 constexpr double kAsPromised = 1.02;      // a plan that takes no longer is as good as it said
 constexpr double kSlowerLink = 0.93;
 constexpr double kAssumedLink = 12e9;     // bytes per second, until the first moves were timed
+constexpr double kFewerAhead = 1.05;      // half as many ops ready ahead of the device has to promise so much
 constexpr double kSpare = 0.01;           // of the memory, for frames that are stranded in a size class
 constexpr std::chrono::milliseconds kPoll(10);  // for what comes without a notice
 
@@ -45,21 +47,30 @@ policy::Machine Executor::machine(const profiler::Trace& trace) {
 }
 
 // Null: there is none that can be carried out.
-std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look) {
+std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look, bool recompute) {
     policy::PlannerOptions options;
-    options.recompute = false;
-    options.time_budget = look;
+    options.recompute = recompute;
     options.progress = [this](double) {
         if (stopping_.load(std::memory_order_relaxed)) throw Stopped();
     };
+    // Where memory is tight, fewer ops ready ahead of the device may be worth more than the time that it may then have to wait
+    // for a launch.
     policy::Machine at_work = machine;
-    policy::Plan made = settings_.planner->make_plan(trace, at_work, options);
-    policy::Timeline timeline;
-    policy::Outcome outcome = policy::simulate(trace, at_work, made, &timeline);
-    while (!outcome.valid && at_work.lookahead > 0) {  // memory is too tight to have so many ops ready
-        at_work.lookahead /= 2;
-        made = settings_.planner->make_plan(trace, at_work, options);
-        outcome = policy::simulate(trace, at_work, made, &timeline);
+    policy::Plan made;
+    policy::Outcome outcome;
+    options.time_budget = Nanoseconds(0);
+    for (policy::Machine tried = machine;; tried.lookahead /= 2) {
+        policy::Plan quick = settings_.planner->make_plan(trace, tried, options);
+        const policy::Outcome promised = policy::simulate(trace, tried, quick);
+        if (promised.valid && (!outcome.valid || static_cast<double>(promised.time.value) * kFewerAhead < static_cast<double>(outcome.time.value)))
+            at_work = tried, made = std::move(quick), outcome = promised;
+        if (!outcome.valid) outcome.error = promised.error;
+        if (tried.lookahead == 0 || (tried.lookahead <= kLeastAhead && outcome.valid)) break;
+    }
+    if (look.value > 0 && outcome.valid) {
+        options.time_budget = look;
+        policy::Plan better = settings_.planner->make_plan(trace, at_work, options);
+        if (const policy::Outcome promised = policy::simulate(trace, at_work, better); promised.valid && promised.time < outcome.time) made = std::move(better), outcome = promised;
     }
     const std::string what = "sequence " + std::to_string(course.id) + " of " + std::to_string(trace.ops.size()) + " ops";
     if (!outcome.valid) {
@@ -71,12 +82,14 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     rows->lookahead = at_work.lookahead;
     rows->memory = at_work.memory;
     rows->link_in = machine.link_in, rows->link_out = machine.link_out;
+    policy::Timeline timeline;
+    policy::simulate(trace, at_work, made, &timeline);
     for (const Nanoseconds start : timeline.start) rows->start.push_back(start - timeline.start.front());
     mark_steps(*rows, course.sequence);
     if (settings_.lie) *rows = distorted(*rows, trace.buffers.size(), *settings_.lie);
     auto us = [](Nanoseconds t) { return std::to_string(t.value / 1000) + " us"; };
     settings_.say("plan by " + std::string(settings_.planner->name) + " for " + what + ": " + us(outcome.time) + " promised, " + us(outcome.ideal) +
-                  " with all memory; " + std::to_string(rows->entries.size()) + " orders, links " + std::to_string(static_cast<long>(machine.link_in / 1e6)) +
+                  " with all memory; " + std::to_string(rows->entries.size()) + " orders, " + std::to_string(rows->replays.size()) + " replays, links " + std::to_string(static_cast<long>(machine.link_in / 1e6)) +
                   " MB/s in, " + std::to_string(static_cast<long>(machine.link_out / 1e6)) + " MB/s out");
     return rows;
 }
@@ -229,15 +242,22 @@ bool Executor::advance(Course& course) {
         improve(course);
         set_stage(course, Course::Stage::planned);
     }
-    if (!is(Course::Stage::watching)) return false;
-    if (look_at_watch(course, course.seen) == Watched::pending) return true;
-    const auto second = plan(course, course.seen, machine(trace), settings_.second_look);
-    if (second && static_cast<double>(second->promised.value) < kFasterByPlan * static_cast<double>(course.first->promised.value)) {
-        std::lock_guard lock(mutex_);
-        course.offer(second);
+    if (is(Course::Stage::watching)) {
+        if (look_at_watch(course, course.seen) == Watched::pending) return true;
+        course.promised = course.first->promised;
+        offer_better(course, plan(course, course.seen, machine(trace), settings_.second_look));
+        set_stage(course, begin_proof(course) ? Course::Stage::proving : Course::Stage::planned);
     }
+    if (!is(Course::Stage::proving)) return false;
+    if (!look_at_proof(course)) return true;
+    if (course.proven) offer_better(course, plan(course, what_is_known(course), machine(trace), settings_.second_look, true));
     set_stage(course, Course::Stage::planned);
     return false;
+}
+
+// With what was seen, and what was proved.
+profiler::Trace Executor::what_is_known(const Course& course) {
+    return course.proven ? with_proofs(course.seen, course.sequence, *course.known) : course.seen;
 }
 
 void Executor::set_stage(Course& course, Course::Stage stage) {
@@ -285,12 +305,56 @@ void Executor::improve(Course& course) {
         if (links) m.link_in *= kSlowerLink, m.link_out *= kSlowerLink;
         change = links ? "slower links reckoned with" : "moves ordered earlier";
     }
-    const auto better = plan(course, course.seen, m, settings_.second_look);
+    const auto better = plan(course, what_is_known(course), m, settings_.second_look, course.proven);
     if (!better) return;
     better->change = change;
     settings_.say("sequence " + std::to_string(course.id) + " takes " + std::to_string(measured.value / 1000) + " us by plan; another plan: " + change);
     std::lock_guard lock(mutex_);
     course.offer(better);
+}
+
+void Executor::offer_better(Course& course, std::shared_ptr<const Rows> rows) {
+    if (!rows || static_cast<double>(rows->promised.value) >= kFasterByPlan * static_cast<double>(course.promised.value)) return;
+    course.promised = rows->promised;
+    std::lock_guard lock(mutex_);
+    course.offer(std::move(rows));
+}
+
+// Whether it is worth while to find out what can be run again, and possible.
+bool Executor::begin_proof(Course& course) {
+    if (!settings_.recompute || static_cast<double>(course.sequence.plan_trace.header.ideal.value) >= kFasterByPlan * static_cast<double>(course.promised.value)) return false;
+    for (const profiler::TraceOp& op : course.sequence.plan_trace.ops)
+        if (op.stream != 0) {
+            settings_.say("sequence " + std::to_string(course.id) + " runs in several streams: nothing of it is dropped");
+            return false;
+        }
+    std::lock_guard lock(mutex_);
+    std::lock_guard proof(proof_mutex_);
+    if (proving_) return false;
+    if (!replayer_owner_) {
+        replayer_owner_ = std::make_unique<replay::Replayer>(pager_, *device_, settings_.verify_replay, settings_.flip);
+        replayer_.store(replayer_owner_.get());
+    }
+    for (const CoursePointer& c : courses_)
+        if (c.get() == &course) proving_ = c;
+    if (!proving_) return false;
+    course.known = std::make_shared<replay::Known>();
+    course.known->program = course.sequence.program;
+    course.proof = std::make_unique<replay::Proof>(replayer_.load()->work(), *course.known);
+    proves_.store(true);
+    return true;
+}
+
+// True: it is over.
+bool Executor::look_at_proof(Course& course) {
+    std::lock_guard proof(proof_mutex_);
+    if (course.proof->queued() && pager_.streams().complete(pager_.streams().all_streams(), course.proof->number())) course.proof->evaluate();
+    if (!course.proof->over()) return false;
+    proving_ = nullptr;
+    proves_.store(false);
+    course.proven = !course.proof->failed();
+    if (course.proven) settings_.say("sequence " + std::to_string(course.id) + ": " + summary_of(*course.known));
+    return true;
 }
 
 // Takes what the watch saw into the trace, once it has seen all of it.

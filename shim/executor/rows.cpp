@@ -1,11 +1,46 @@
 #include "shim/executor/rows.hpp"
 
+#include <algorithm>
 #include <random>
 
 namespace udnnmem::executor {
 
+namespace {
+
+// The replays of a plan, and which one brings back what is dropped after `op`; -1: none before the iteration ends.
+void take_replays(const policy::Plan& plan, std::size_t steps, Rows& rows) {
+    for (const policy::Action& a : plan.actions) {
+        if (a.what != policy::Do::replay || a.op.value < 0 || static_cast<std::size_t>(a.op.value) >= steps) continue;
+        auto slice = std::make_shared<replay::Slice>();
+        for (const OpIndex k : a.ops) slice->ops.push_back(k.value);
+        for (const BufferId b : a.buffers) slice->buffers.push_back(b.value);
+        rows.replays.push_back({a.op.value, std::move(slice)});
+    }
+    if (rows.replays.empty()) return;
+    std::stable_sort(rows.replays.begin(), rows.replays.end(), [](const auto& a, const auto& b) { return a.before < b.before; });
+    rows.kept.assign(steps, false);
+    std::uint32_t next = 0;
+    for (std::size_t k = 0; k <= steps; ++k) {
+        while (next < rows.replays.size() && static_cast<std::size_t>(rows.replays[next].before) < k) ++next;
+        rows.first_replay.push_back(next);
+    }
+    for (const Rows::Replay& r : rows.replays)
+        for (const std::int32_t k : r.slice->ops) rows.kept[static_cast<std::size_t>(k)] = true;
+}
+
+std::int32_t replay_of(const Rows& rows, std::int32_t buffer, std::int32_t op) {
+    for (std::size_t i = 0; i < rows.replays.size(); ++i) {
+        const auto& made = rows.replays[i].slice->buffers;
+        if (rows.replays[i].before > op && std::find(made.begin(), made.end(), buffer) != made.end()) return static_cast<std::int32_t>(i);
+    }
+    return -1;
+}
+
+}  // namespace
+
 Rows make_rows(const policy::Plan& plan, std::size_t steps) {
     Rows rows;
+    take_replays(plan, steps, rows);
     std::vector<std::vector<Rows::Entry>> by_step(steps);
     for (const bool at_start : {false, true})
         for (const policy::Action& a : plan.actions) {
@@ -18,7 +53,9 @@ Rows make_rows(const policy::Plan& plan, std::size_t steps) {
                 case policy::Do::clean: by_step[step].push_back({pager::Order::Kind::clean, a.buffer.value}); break;
                 case policy::Do::prefetch: by_step[step].push_back({pager::Order::Kind::fetch, a.buffer.value}); break;
                 case policy::Do::drop:
-                case policy::Do::replay: break;  // never planned without PlannerOptions::recompute
+                    if (const std::int32_t replay = replay_of(rows, a.buffer.value, a.op.value); replay >= 0) by_step[step].push_back({pager::Order::Kind::drop, a.buffer.value, replay});
+                    break;
+                case policy::Do::replay: break;
             }
         }
     rows.begin.push_back(0);
@@ -58,7 +95,7 @@ Rows distorted(const Rows& rows, std::size_t buffers, std::uint64_t seed) {
             std::size_t at = k;
             switch (random() % 15) {
                 case 0: entry.buffer = static_cast<std::int32_t>(random() % buffers); break;
-                case 1: entry.kind = static_cast<pager::Order::Kind>(random() % 3); break;
+                case 1: entry.kind = static_cast<pager::Order::Kind>(random() % (rows.replays.empty() ? 3 : 4)); break;
                 case 2: at = random() % steps; break;
                 case 3: by_step[random() % steps].push_back(entry); break;
                 case 4: continue;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "profiler/trace/units.hpp"
 #include "shim/executor/sequence.hpp"
 #include "shim/pager/order.hpp"
+#include "shim/replay/known.hpp"
 
 namespace udnnmem::executor {
 
@@ -16,9 +18,17 @@ struct Rows {
     struct Entry {
         pager::Order::Kind kind;
         std::int32_t buffer;   // logical
+        std::int32_t replay = -1;   // drop: which one brings it back
+    };
+    struct Replay {
+        std::int32_t before;   // this step
+        std::shared_ptr<const replay::Slice> slice;
     };
     std::vector<Entry> entries;
     std::vector<std::uint32_t> begin;    // of each step's entries; one more than there are steps
+    std::vector<Replay> replays;         // by step
+    std::vector<std::uint32_t> first_replay;  // of each step; one more than there are steps. Empty: there are no replays
+    std::vector<bool> kept;              // steps whose launches are kept for them
     Nanoseconds promised{0};             // the simulator's time of an iteration
     Bytes memory;                        // that it was made for
     double link_in = 0, link_out = 0;    // likewise, bytes per second

@@ -13,7 +13,10 @@ Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_b
     for (std::size_t i = 0; i < trace.buffers.size(); ++i) {
         const profiler::TraceBuffer& buffer = trace.buffers[i];
         const auto bytes = static_cast<std::size_t>(buffer.bytes.value);
-        if (bytes < small_below) continue;
+        if (bytes < small_below) {
+            s.small.buffers.push_back(buffer);
+            continue;
+        }
         pager::Buffer* const known = buffer.persistent ? find(iteration.address[i]) : nullptr;
         if (buffer.persistent && !known) return {};
         logical[i] = static_cast<std::int32_t>(s.persistent.size());
@@ -22,22 +25,38 @@ Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_b
         planned.id = BufferId(logical[i]);
         planned.bytes = Bytes(static_cast<std::int64_t>((bytes + granule - 1) / granule * granule));
     }
-    auto kept = [&](const std::vector<BufferId>& ids) {
+    const auto movable = static_cast<std::int32_t>(s.persistent.size());
+    for (profiler::TraceBuffer& buffer : s.small.buffers) {
+        const auto l = static_cast<std::int32_t>(movable + (&buffer - s.small.buffers.data()));
+        logical[static_cast<std::size_t>(buffer.id.value)] = l;
+        buffer.id = BufferId(l);
+    }
+    auto kept = [&](const std::vector<BufferId>& ids, bool small) {
         std::vector<BufferId> out;
         for (const BufferId id : ids)
-            if (const std::int32_t l = logical[static_cast<std::size_t>(id.value)]; l >= 0) out.push_back(BufferId(l));
+            if (const std::int32_t l = logical[static_cast<std::size_t>(id.value)]; (l >= movable) == small) out.push_back(BufferId(l));
         return out;
     };
     for (std::size_t k = 0; k < iteration.steps.size(); ++k) {
         const profiler::Iteration::Step& from = iteration.steps[k];
         Sequence::Step step{from.name, from.shape, static_cast<std::uint32_t>(s.uses.size()), 0};
         for (std::uint32_t i = 0; i < from.count; ++i)
-            if (const std::int32_t l = logical[static_cast<std::size_t>(iteration.used[from.first + i])]; l >= 0) s.uses.push_back({l, 0});
+            if (const std::int32_t l = logical[static_cast<std::size_t>(iteration.used[from.first + i])]; l < movable) s.uses.push_back({l, 0});
         step.count = static_cast<std::uint32_t>(s.uses.size()) - step.first;
         s.steps.push_back(step);
+        replay::Program::Step& all = s.program.steps.emplace_back();
+        all.first = static_cast<std::uint32_t>(s.program.uses.size());
+        for (const bool small : {false, true})
+            for (std::uint32_t i = 0; i < from.count; ++i)
+                if (const std::int32_t l = logical[static_cast<std::size_t>(iteration.used[from.first + i])]; (l >= movable) == small) {
+                    s.program.uses.push_back(l);
+                    ++(small ? all.small : all.movable);
+                }
+        s.small.reads.push_back(kept(trace.ops[k].reads, true));
+        s.small.writes.push_back(kept(trace.ops[k].writes, true));
         profiler::TraceOp& op = s.plan_trace.ops.emplace_back(trace.ops[k]);
-        op.reads = kept(op.reads);
-        op.writes = kept(op.writes);
+        op.reads = kept(op.reads, false);
+        op.writes = kept(op.writes, false);
     }
     find_next_uses(s);
     return s;

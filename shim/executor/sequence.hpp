@@ -10,6 +10,7 @@
 
 #include "profiler/recorder/iteration.hpp"
 #include "profiler/trace/trace.hpp"
+#include "shim/replay/known.hpp"
 
 namespace udnnmem::pager {
 struct Buffer;
@@ -31,6 +32,11 @@ struct Sequence {
     std::vector<Use> uses;
     std::vector<pager::Buffer*> persistent;  // per logical buffer: which one it is; null for a transient, and where nobody knows yet
     profiler::Trace plan_trace;              // sizes in whole granules
+    replay::Program program;                 // all buffers: those of plan_trace, then those of `small`
+    struct Small {
+        std::vector<profiler::TraceBuffer> buffers;
+        std::vector<std::vector<BufferId>> reads, writes;   // by op
+    } small;                                 // what lies in slabs, as far as it was seen
 
     // Whether buffer `i` outlives the iteration.
     bool lasts(std::size_t i) const { return plan_trace.buffers[i].persistent; }

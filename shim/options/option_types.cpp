@@ -73,6 +73,12 @@ Expected<void> parse_value(std::string_view text, Policy& to) {
     return expected_was("demand, belady, vdnn, capuchin, g10, delta or udnn");
 }
 
+Expected<void> parse_value(std::string_view text, Recompute& to) {
+    if (!same(text, "auto") && !same(text, "off")) return expected_was("auto or off");
+    to = same(text, "auto") ? Recompute::automatic : Recompute::off;
+    return {};
+}
+
 Expected<void> parse_value(std::string_view text, Level& to) {
     constexpr const char* names[] = {"error", "warn", "info", "trace"};
     for (int i = 0; i < 4; ++i) {

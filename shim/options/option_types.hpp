@@ -30,6 +30,9 @@ enum class Policy : std::uint8_t { demand, belady, vdnn, capuchin, g10, delta, u
 inline constexpr const char* policy_names[] = {"demand", "belady", "vdnn", "capuchin", "g10", "delta", "udnn"};
 inline const char* name_of(Policy p) { return policy_names[static_cast<int>(p)]; }
 
+// Whether dropped buffers may be computed again: where it was proven to give the same bits, or not at all.
+enum class Recompute : std::uint8_t { off, automatic };
+
 // Ascending verbosity.
 enum class Level : std::uint8_t { error, warn, info, trace };
 
@@ -50,6 +53,7 @@ struct Globs {
 // Each reads `text` into `to`; where it cannot, the error says what was expected.
 Expected<void> parse_value(std::string_view text, Size& to);
 Expected<void> parse_value(std::string_view text, Policy& to);
+Expected<void> parse_value(std::string_view text, Recompute& to);
 Expected<void> parse_value(std::string_view text, Level& to);
 Expected<void> parse_value(std::string_view text, Pattern& to);
 Expected<void> parse_value(std::string_view text, Share& to);

@@ -12,6 +12,7 @@
 #include "shim/pager/rules.hpp"
 #include "shim/preload/accesses.hpp"
 #include "shim/preload/host_ranges.hpp"
+#include "shim/preload/launch_source.hpp"
 #include "shim/preload/session.hpp"
 
 namespace udnnmem::preload {
@@ -93,6 +94,7 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     }
     if (Learner* learner = s->learning()) learner->recorder.released(at);
     s->sharing().freed(at);
+    if (executor::Executor* plan = s->executing()) plan->releasing(at, CU_STREAM_LEGACY);
     const CUresult result = b->device->free(at, nullptr, false);
     return result != CUDA_SUCCESS ? result : waited;
 }
@@ -104,6 +106,7 @@ CUresult free_async(CUdeviceptr at, CUstream stream, const char*, Submit real) n
     if (!b) return CUDA_ERROR_INVALID_VALUE;
     if (Learner* learner = s->learning()) learner->recorder.released(at);
     s->sharing().freed(at);
+    if (executor::Executor* plan = s->executing()) plan->releasing(at, stream);
     return b->device->free(at, stream, true);
 }
 
@@ -194,8 +197,11 @@ CUresult work(const Work& w, Submit submit) noexcept {
             if (const CUresult result = pin_pointers_escaping(p, w); result != CUDA_SUCCESS) return result;
         name_accesses(p, w, op, seen.touches());
         if (!op.count && !op.everything) return submit();
-        if (plan) place = plan->before(name_of(w), shape_of(w), op);
-        if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return explained(*s, op, name_of(w), result);
+        const WorkLaunch launch(w);
+        CUresult ready = CUDA_SUCCESS;
+        if (plan) place = plan->before(name_of(w), shape_of(w), op), ready = plan->compute_again(place, op, w.launch || w.kind == WorkKind::copy ? &launch : nullptr);
+        if (ready == CUDA_SUCCESS) ready = p.enter(op);
+        if (ready != CUDA_SUCCESS) return explained(*s, op, name_of(w), ready);
         seen.submitting();
         if (plan) plan->submitting(place, op);
         // Before the call: what the copy brings may be used by an op of another thread as soon as it is submitted.
@@ -287,8 +293,10 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         if ((!op.count && !op.everything) || !holds("graph")) return submit();
         if (!p.streams().is_capturing(stream) && graph.issuable() && !p.fits_together(op))
             return launch_in_pieces(p, exec, graph, stream);
-        if (plan) place = plan->before(kGraphLaunch, shape, op);
-        if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return explained(*s, op, kGraphLaunch, result);
+        CUresult ready = CUDA_SUCCESS;
+        if (plan) place = plan->before(kGraphLaunch, shape, op), ready = plan->compute_again(place, op, nullptr);
+        if (ready == CUDA_SUCCESS) ready = p.enter(op);
+        if (ready != CUDA_SUCCESS) return explained(*s, op, kGraphLaunch, ready);
         seen.submitting();
         if (plan) plan->submitting(place, op);
         if (!op.captured)
@@ -517,6 +525,11 @@ void host_memory(CUdeviceptr at, std::size_t bytes) noexcept {
     else host_ranges.remove(at);
 }
 
+void code_unloading() noexcept {
+    Session* s = Session::get();
+    if (executor::Executor* plan = s ? s->executing() : nullptr) plan->code_unloading();
+}
+
 CUresult peer_access(CUcontext peer, bool on) noexcept {
     Session* s = Session::get(true);
     if (!s) return CUDA_SUCCESS;
@@ -573,6 +586,7 @@ const Handlers handlers = {
     .unknown_version = unknown_version,
     .graph_node = graph_node,
     .host_memory = host_memory,
+    .code_unloading = code_unloading,
     .peer_access = peer_access,
 };
 

@@ -212,11 +212,15 @@ void Session::start_learning() {
             return std::string(name);
         };
         settings.say = [](const std::string& text) { log::info("{}", text); };
+        settings.recompute = options_.recompute == Recompute::automatic;
+        settings.verify_replay = options_.verify_replay;
         settings.thread_started = [] {
             interpose::hold_guard_for_life();
             pthread_setname_np(pthread_self(), "udnnmem-plan");
         };
-        // For the tests: plans that lie.
+        // For the tests: less time for better plans; buffers computed again wrongly; plans that lie.
+        if (const char* ms = std::getenv("UDNNMEM_TEST_LOOK_MS")) settings.second_look = Nanoseconds(std::atoll(ms) * 1'000'000);
+        if (const char* nth = std::getenv("UDNNMEM_TEST_FLIP")) settings.flip = std::strtoull(nth, nullptr, 10);
         if (const char* seed = std::getenv("UDNNMEM_TEST_LIE")) settings.lie = std::strtoull(seed, nullptr, 10);
         executor_ = std::make_unique<executor::Executor>(*pager_, std::move(settings));
     }
@@ -268,6 +272,7 @@ profiler::RunSummary Session::figures() {
         f.fetches += count(s.fetches);
         f.evictions += count(s.evictions);
         f.clean_evictions += count(s.clean_evictions);
+        f.drops += count(s.drops);
         f.stalls += count(s.stalls);
         f.stall_ns += Nanoseconds(s.stall_ns);
         f.served_from_host += count(s.served_from_host);
@@ -281,6 +286,8 @@ profiler::RunSummary Session::figures() {
         f.iterations = static_cast<std::int64_t>(by.iterations);
         f.planned_iterations = static_cast<std::int64_t>(by.planned_iterations);
         f.strayed = static_cast<std::int64_t>(by.strayed);
+        f.replays = static_cast<std::int64_t>(by.replays);
+        f.replayed_ops = static_cast<std::int64_t>(by.replayed_ops);
         f.promised_ns = by.promised;
         f.planned_ns = by.planned;
         f.demand_ns = by.demand;
@@ -296,9 +303,9 @@ void Session::summary() {
         const auto s = d->stats();
         auto mib = [](std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
         log::note("device {}: budget {:.1f} MiB, peak {:.1f} MiB for {:.1f} MiB live; moved {:.1f} MiB in, {:.1f} MiB out "
-                  "({} clean evictions); {} stalls, {:.3f} s; {} launches served from host frames; {} verified moves{}",
+                  "({} clean evictions){}; {} stalls, {:.3f} s; {} launches served from host frames; {} verified moves{}",
                   static_cast<int>(d->device()), mib(s.budget), mib(s.peak_resident), mib(s.peak_live), mib(s.bytes_in),
-                  mib(s.bytes_out), s.clean_evictions, s.stalls, static_cast<double>(s.stall_ns) / 1e9, s.served_from_host,
+                  mib(s.bytes_out), s.clean_evictions, s.drops ? fmt::format(", {} buffers dropped and computed again", s.drops) : "", s.stalls, static_cast<double>(s.stall_ns) / 1e9, s.served_from_host,
                   s.verified_moves, more);
     }
 }

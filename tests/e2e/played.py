@@ -5,7 +5,8 @@ Everything is scaled down by SCALE: bytes, granule, link, the device's memory. D
 that it took where the trace was recorded, and what the link carries in it is the same share of the buffers. The checksum must be
 that of a run with enough memory, no kernel may fault, the device's bytes may not be exceeded, and iterations by plan may
 take no more than MOST times what the simulator promised. One network in `make test`; with UDNNMEM_TEST_FULL=1 every trace at
-two links. `played.py TRACE LINK...` plays one at the links given, in bytes per second.
+two links. `played.py [--recompute] TRACE LINK...` plays one at the links given, in bytes per second; only with --recompute, for
+more iterations, may buffers be dropped and computed again.
 """
 import pathlib, re, sys, tempfile
 
@@ -62,7 +63,7 @@ def device(folder, link):
 class Played:
     """A run under the library in `share` of the memory that the network needs, and the same without it. Times in ms."""
 
-    def __init__(self, path, link, share=0.5, iterations=ITERATIONS, **options):
+    def __init__(self, path, link, share=0.5, iterations=ITERATIONS, recompute=False, **options):
         program = Program(path)
         self.memory, self.ideal = int(program.peak * share), program.ideal_ns / 1e6
         with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +71,7 @@ class Played:
             source.write_text(program.text)
             on = device(folder, link)
             run = lambda **more: Run([WORKLOADS / "player", source, iterations], environment(**on, **more), limit=3600 if FULL else 300)
-            self.done = run(preload=True, SOFTGPU_MEMORY=self.memory, UDNNMEM_DEBUG="info", **options)
+            self.done = run(preload=True, SOFTGPU_MEMORY=self.memory, UDNNMEM_DEBUG="info", UDNNMEM_RECOMPUTE="auto" if recompute else "off", **options)
             self.plain = run(SOFTGPU_MEMORY=2 * program.peak)
         seen = SEEN.search(self.done.error)
         self.writes, self.seen = program.writes, int(seen[1]) if seen else 0
@@ -84,10 +85,12 @@ def main():
     suite = Suite()
     modern, roofline = sorted((ROOT / "tests/traces").glob("*-modern.jsonl.zst")), sorted((ROOT / "tests/traces").glob("*-roofline.jsonl.zst"))
     cases = [(path, link) for path in modern + roofline for link in (55e9, 15.75e9)] if FULL else [(ROOT / "tests/traces/moe8-b24-roofline.jsonl.zst", 55e9)]
-    if sys.argv[1:]:
-        cases = [(pathlib.Path(sys.argv[1]), float(link)) for link in sys.argv[2:] or [55e9]]
+    recompute = "--recompute" in sys.argv
+    arguments = [a for a in sys.argv[1:] if a != "--recompute"]
+    if arguments:
+        cases = [(pathlib.Path(arguments[0]), float(link)) for link in arguments[1:] or [55e9]]
     for path, link in cases:
-        p = Played(path, link)
+        p = Played(path, link, iterations=3 * ITERATIONS if recompute else ITERATIONS, recompute=recompute)
         what, report = f"{path.name.split('.jsonl')[0]} at {link / 1e9:g} GB/s", p.done.report or {}
         print(f"{what}: {p.ideal:.1f} ms with all memory, {p.promised:.1f} promised in half of it, {p.by_plan:.1f} by plan", flush=True)
         suite.check(p.done.status == 0 and p.done.output == p.plain.output and p.plain.status == 0, f"{what}: the same bits", f"    {p.done.status}\n{p.done.output}{p.done.tail()}")

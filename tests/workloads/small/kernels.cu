@@ -45,7 +45,7 @@ extern "C" __global__ void shift(Pair p) {
 extern "C" __global__ void nothing(float*, float*, float*, float*, float*, float*, float*, float*) {}
 
 // One op of a played trace: every 64th word of what it writes becomes a function of its other words, of what it reads and
-// of `salt`. `ns` is for the table of modelled time.
+// of `salt`; the words between follow from that one, unless the buffer is also read. `ns` is for the table of modelled time.
 struct AccessSet {
   unsigned reads, writes;                 // the reads come first; a buffer may be in both
   unsigned* address[160];
@@ -56,7 +56,9 @@ extern "C" __global__ void play(unsigned long long ns, unsigned salt, AccessSet 
   for (unsigned w = set.reads; w < set.reads + set.writes; w++)
     for (unsigned i = thread * 64; i < set.words[w]; i += threads * 64) {
       unsigned v = salt * 2654435761u + i;
+      bool in_place = false;
       for (unsigned r = 0; r < set.reads; r++) {
+        in_place |= set.address[r] == set.address[w];
         // A buffer that is also written is read at its own place only: other threads write the others.
         const bool own = set.address[r] == set.address[w];
         bool written = false;
@@ -66,5 +68,6 @@ extern "C" __global__ void play(unsigned long long ns, unsigned salt, AccessSet 
         v ^= v >> 13;
       }
       set.address[w][i] = v;
+      for (unsigned j = i + 1; !in_place && j < i + 64 && j < set.words[w]; j++) set.address[w][j] = v + j;
     }
 }

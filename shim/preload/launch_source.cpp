@@ -1,0 +1,102 @@
+#include "shim/preload/launch_source.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+
+#include "interpose/kernel_code.hpp"
+
+namespace udnnmem::preload {
+namespace {
+
+// Attributes that say how a kernel runs, and nothing of what else it waits for or signals.
+bool repeatable(CUlaunchAttributeID id) {
+    switch (id) {
+        case CU_LAUNCH_ATTRIBUTE_IGNORE:
+        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP: return true;
+        default: return false;
+    }
+}
+// It may begin before the launch in front of it has ended: left out, it begins after it.
+bool overlaps(CUlaunchAttributeID id) { return id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION; }
+
+// A copy of so many bytes within the device: spans are what is read, then what is written.
+bool plain_copy(const interpose::Work& w) {
+    const std::string_view name = w.entry_point;
+    const bool linear = name.starts_with("cuMemcpyDtoD") || name.starts_with("cuMemcpyAsync") || name == "cuMemcpy" || name.starts_with("cuMemcpy_");
+    return w.kind == interpose::WorkKind::copy && linear && w.span_count == 2 && w.spans[0].access == interpose::Access::read && w.spans[0].bytes == w.spans[1].bytes;
+}
+
+}  // namespace
+
+const char* WorkLaunch::refused() const {
+    if (plain_copy(work_)) return nullptr;
+    const interpose::Launch* l = work_.launch;
+    if (!l || work_.part_count || work_.kind != interpose::WorkKind::kernel) return "is no kernel launch";
+    if (!work_.proven) return "may touch memory that its arguments do not name";
+    if (!l->layout->known) return "takes arguments whose layout is not known";
+    for (unsigned i = 0; i < l->attribute_count; ++i)
+        if (!repeatable(l->attributes[i].id) && !overlaps(l->attributes[i].id)) return "is launched with an attribute that ties it to other work";
+    return interpose::kernel_code(l->layout->name).hazard;
+}
+
+// Where there is no code to read, what was seen has to do.
+bool WorkLaunch::may_write(std::uint32_t offset) const {
+    if (!work_.launch) return offset == offsetof(replay::CopyArguments, to);
+    const interpose::KernelCode code = interpose::kernel_code(work_.launch->layout->name);
+    return code.writes_known && code.writes.count(offset);
+}
+
+bool WorkLaunch::copy(replay::Launch& out) const {
+    if (plain_copy(work_)) {
+        const replay::CopyArguments copy{work_.spans[0].address, work_.spans[1].address, work_.spans[0].bytes};
+        out.function = nullptr;
+        out.name = work_.entry_point;
+        out.parameters.assign({{0, 8}, {8, 8}, {16, 8}});
+        out.arguments.resize(sizeof copy);
+        std::memcpy(out.arguments.data(), &copy, sizeof copy);
+        return true;
+    }
+    const interpose::Launch* l = work_.launch;
+    if (!l || !l->layout->known) return false;
+    out.function = l->function;
+    out.name = l->layout->name;
+    std::copy_n(l->grid, 3, out.grid);
+    std::copy_n(l->block, 3, out.block);
+    out.shared_bytes = l->shared_bytes;
+    out.attributes.clear();
+    for (unsigned i = 0; i < l->attribute_count; ++i)
+        if (!overlaps(l->attributes[i].id)) out.attributes.push_back(l->attributes[i]);
+    if (l->cooperative && std::none_of(out.attributes.begin(), out.attributes.end(), [](const auto& a) { return a.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE; })) {
+        CUlaunchAttribute cooperative{};
+        cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+        cooperative.value.cooperative = 1;
+        out.attributes.push_back(cooperative);
+    }
+    out.parameters.clear();
+    std::uint32_t bytes = 0;
+    for (const auto& p : l->layout->params) {
+        out.parameters.emplace_back(p.offset, p.size);
+        bytes = std::max(bytes, p.offset + p.size);
+    }
+    out.arguments.resize(bytes);
+    if (l->buffer) {
+        if (l->buffer_bytes < bytes) return false;
+        std::memcpy(out.arguments.data(), l->buffer, bytes);
+    } else {
+        if (bytes && !l->params) return false;
+        std::memset(out.arguments.data(), 0, bytes);   // between parameters
+        std::size_t i = 0;
+        for (const auto& p : l->layout->params) std::memcpy(out.arguments.data() + p.offset, l->params[i++], p.size);
+    }
+    return true;
+}
+
+}  // namespace udnnmem::preload

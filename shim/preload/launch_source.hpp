@@ -1,0 +1,21 @@
+// A hooked launch as something that can be kept and run again (shim/replay/launch.hpp).
+#pragma once
+
+#include "interpose/handlers.hpp"
+#include "shim/replay/launch.hpp"
+
+namespace udnnmem::preload {
+
+class WorkLaunch final : public replay::LaunchSource {
+  public:
+    // Keeps the reference.
+    explicit WorkLaunch(const interpose::Work& work) : work_(work) {}
+    const char* refused() const override;
+    bool may_write(std::uint32_t offset) const override;
+    bool copy(replay::Launch& out) const override;
+
+  private:
+    const interpose::Work& work_;
+};
+
+}  // namespace udnnmem::preload

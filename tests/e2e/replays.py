@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Dropped and computed again: a chain of activations by kernels that may be run again, and by such that must not be.
+
+Each run must compute the bits of the run without the library. What may be run again has to be; what must not be is refused
+(by its code, or because running it again gave other bits), and the library says why. `make test` takes a few kinds, all with
+UDNNMEM_TEST_FULL=1, or those that are named.
+"""
+import pathlib, re, sys
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.e2e.harness import FULL, WORKLOADS, Run, Suite, environment
+
+ITERATIONS = 40
+MODEL = dict(SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=1e8, SOFTGPU_D2H=1e8, SOFTGPU_GRANULARITY=4096, UDNNMEM_TEST_LOOK_MS=300)
+MEMORY = 420_000  # of 720,000 bytes
+MAY = ("pure", "in_place", "update", "integer_atomics", "statistics", "mask", "varying", "struct", "aliasing", "cooperative", "buffer", "attributes", "copied")
+REFUSED = {
+    "self_modifying": None, "partial": None, "rare_write": None, "rare_keep": None, "rare_scalar": None, "with_state": None, "neighbour": None, "unloaded": None, "filled": None,
+    "address": "gives other bits", "float_atomics": "adds floating-point numbers", "clock_reader": "reads a clock", "volatile_reader": "others may be writing",
+    "global_counter": "variables of its module", "module_variable": "variables of its module", "constant": "variables of its module", "calls": "variables of its module",
+    "pointer_table": "holds addresses", "pinned": "",
+}
+SAMPLE = ("in_place", "copied", "unloaded", "rare_write", "global_counter", "module_variable")
+DROPPED = re.compile(r"(\d+) buffers dropped and computed again")
+
+
+def main():
+    suite = Suite()
+    kinds = sys.argv[1:] or ([*MAY, *REFUSED] if FULL else SAMPLE)
+    for kind in kinds:
+        command = [WORKLOADS / "replays", kind, ITERATIONS]
+        plain = Run(command, environment(SOFTGPU_MEMORY="64MiB", **MODEL))
+        suite.check(plain.status == 0, f"{kind}: runs without the library", plain.tail())
+        done = Run(command, environment(preload=True, SOFTGPU_MEMORY=MEMORY, UDNNMEM_DEBUG="info", **MODEL), limit=120)
+        found = DROPPED.search(done.error)
+        drops = int(found[1]) if found else 0
+        stopped = "is not what it was" in done.error
+        suite.check(plain.output.startswith(done.output) if stopped else done.output == plain.output, f"{kind}: the same bits", f"    status {done.status}\n{done.tail(12)}")
+        suite.check(done.report and done.report["device_bytes_peak"] <= MEMORY, f"{kind}: within the device", f"    {done.report}")
+        if kind in MAY:
+            suite.check(drops >= ITERATIONS, f"{kind}: dropped and computed again", done.tail(12))
+        elif REFUSED[kind]:
+            suite.check(REFUSED[kind] in done.error, f"{kind}: refused with the reason", done.tail(12))
+        suite.check(done.status == 0, f"{kind}: runs to its end", done.tail(12))
+        if len(sys.argv) > 1:
+            print(kind, "drops", drops, "stopped", stopped)
+            print(done.error)
+    if len(sys.argv) == 1:
+        flipped(suite)
+    suite.finish()
+
+
+def flipped(suite):
+    """One bit of what the n-th replay made is wrong: the program ends with CUDA's error and one line, and gave no wrong number."""
+    command = [WORKLOADS / "replays", "pure", ITERATIONS]
+    plain = Run(command, environment(SOFTGPU_MEMORY="64MiB", **MODEL)).output
+    for n in range(1, 151) if FULL else (1, 40):
+        done = Run(command, environment(preload=True, SOFTGPU_MEMORY=MEMORY, UDNNMEM_TEST_FLIP=n, **MODEL), limit=120)
+        said = [line for line in done.error.splitlines() if "is not what it was" in line]
+        suite.check(done.status == 1 and len(said) == 1 and "LAUNCH_FAILED" in done.error, f"replay {n} is wrong by a bit: the program stops with one line", f"    status {done.status}\n{done.tail()}")
+        suite.check(plain.startswith(done.output) and done.output != plain, f"replay {n} is wrong by a bit: no wrong number", f"    {done.output[-200:]}")
+
+
+if __name__ == "__main__":
+    main()
