@@ -32,6 +32,7 @@ void append_figures(std::string& to, const RunRecord& run) {
     to += fmt::format("  peak on host     {}\n", human(s.peak_host_bytes));
     to += fmt::format("  moved in         {} in {} fetches\n", human(s.bytes_in), human_count(s.fetches));
     to += fmt::format("  moved out        {} in {} evictions, {} of them clean\n", human(s.bytes_out), human_count(s.evictions), human_count(s.clean_evictions));
+    if (s.drops) to += fmt::format("  computed again   {} buffers that had been dropped, {} in kernels\n", human_count(s.replays), human(s.replay_ns));
     to += fmt::format("  stalls           {} launches waited, {} in all\n", human_count(s.stalls), human(s.stall_ns));
     to += fmt::format("  from host frames {} ops\n", human_count(s.served_from_host));
     to += fmt::format("  verified moves   {}, {} differed\n", human_count(s.verified_moves), human_count(s.failed_verifications));

@@ -368,10 +368,7 @@ bool Executor::may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t
 
 Executor::Figures Executor::figures() {
     Figures all;
-    if (replay::Replayer* replayer = replayer_.load()) {
-        const replay::Replayer::Figures f = replayer->figures();
-        all.replays = f.replays, all.replayed_ops = f.ops;
-    }
+    if (replay::Replayer* replayer = replayer_.load()) all.replayed = replayer->figures();
     std::lock_guard lock(mutex_);
     all.strayed = strayed_;
     std::uint64_t most = 0;

@@ -119,7 +119,7 @@ class Executor {
     // All sequences together; times are those of the one that was followed most.
     struct Figures : Course::Figures {
         std::uint64_t strayed = 0;                             // times that the program left a sequence in the middle
-        std::uint64_t replays = 0, replayed_ops = 0;           // buffers computed again; kernels run for that
+        replay::Replayer::Figures replayed;
     };
     Figures figures();
     // For the trace: what was matched, and where the program did something else than was expected, most frequent first.

@@ -340,6 +340,10 @@ bool Executor::begin_proof(Course& course) {
     if (!proving_) return false;
     course.known = std::make_shared<replay::Known>();
     course.known->program = course.sequence.program;
+    for (const profiler::TraceOp& op : course.sequence.plan_trace.ops) {
+        course.known->ops.emplace_back();
+        course.known->ops.back().takes = op.duration;
+    }
     course.proof = std::make_unique<replay::Proof>(replayer_.load()->work(), *course.known);
     proves_.store(true);
     return true;

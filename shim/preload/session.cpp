@@ -286,8 +286,9 @@ profiler::RunSummary Session::figures() {
         f.iterations = static_cast<std::int64_t>(by.iterations);
         f.planned_iterations = static_cast<std::int64_t>(by.planned_iterations);
         f.strayed = static_cast<std::int64_t>(by.strayed);
-        f.replays = static_cast<std::int64_t>(by.replays);
-        f.replayed_ops = static_cast<std::int64_t>(by.replayed_ops);
+        f.replays = static_cast<std::int64_t>(by.replayed.replays);
+        f.replayed_ops = static_cast<std::int64_t>(by.replayed.ops);
+        f.replay_ns = by.replayed.time;
         f.promised_ns = by.promised;
         f.planned_ns = by.planned;
         f.demand_ns = by.demand;

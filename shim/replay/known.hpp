@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "profiler/trace/units.hpp"
 #include "shim/replay/launch.hpp"
 
 namespace udnnmem::replay {
@@ -36,6 +37,7 @@ struct KnownOp {
     };
     const char* refused = nullptr;   // why it may not be run again; null while it is being proved, or once it is proven
     bool looked_at = false, proven = false;
+    Nanoseconds takes{0};            // as the iteration was timed
     std::vector<Use> uses;
     std::vector<Operand> operands;
     std::vector<char> varies;        // per byte of the arguments: differed between proofs

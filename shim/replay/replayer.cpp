@@ -172,6 +172,7 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
         }
         result = work_.launch(op.launch, arguments, bases, true, stream);
         ++figures_.ops;
+        figures_.time += op.takes;
         std::erase_if(scratch, [&](const auto& s) {
             if (s.second.last > i || !s.second.at) return false;
             device_.give_scratch(s.second.at, stream);

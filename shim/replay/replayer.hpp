@@ -59,7 +59,8 @@ class Replayer final : public pager::Restorer {
     void context_destroying(CUcontext context);
 
     struct Figures {
-        std::uint64_t replays = 0, ops = 0;
+        std::uint64_t replays = 0, ops = 0;   // buffers computed again; kernels and copies run for that ...
+        Nanoseconds time{0};                  // ... and how long they take, by KnownOp::takes
     };
     Figures figures();
 

@@ -448,7 +448,7 @@ function watch() {
 
 // ---- figures and tables -------------------------------------------------------------------------------------------------
 const FIGURES = [["budget_bytes", "budget", bytes], ["peak_live_bytes", "peak live", bytes], ["peak_resident_bytes", "peak on the device", bytes], ["peak_host_bytes", "peak on the host", bytes],
-  ["bytes_in", "moved in", bytes], ["bytes_out", "moved out", bytes], ["evictions", "evictions", count], ["clean_evictions", "of them clean", count], ["stalls", "launches that waited", count], ["stall_ns", "they waited", time],
+  ["bytes_in", "moved in", bytes], ["bytes_out", "moved out", bytes], ["evictions", "evictions", count], ["clean_evictions", "of them clean", count], ["drops", "buffers dropped", count], ["replays", "of them computed again", count], ["stalls", "launches that waited", count], ["stall_ns", "they waited", time],
   ["ops", "ops", count], ["ideal_ns", "an iteration, all resident", time], ["planned_ns", "an iteration by plan", time], ["planned_iterations", "iterations by plan", count], ["wall_ns", "ran for", time]];
 function figures() {
   const r = run.report;
