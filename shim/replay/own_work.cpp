@@ -35,11 +35,15 @@ bool OwnWork::start() {
     kernels_ = device_.kernels(current);
     if (!kernels_.hash_bytes || device_.take_scratch(kSlots * kSlotBytes, CU_STREAM_LEGACY, slots_) != CUDA_SUCCESS) return false;
     if (pager::Buffer* b = pager_.find(slots_); !b->slab && device_.pin(b) != CUDA_SUCCESS) return false;
-    context_ = current;
-    const CUresult cleared = run({&slots_, 1}, false, nullptr, CU_STREAM_LEGACY, [&] { return d.cuMemsetD8Async(slots_, 0, kSlots * kSlotBytes, CU_STREAM_LEGACY); });
-    if (cleared == CUDA_SUCCESS && d.cuStreamSynchronize(CU_STREAM_LEGACY) == CUDA_SUCCESS) return true;
-    context_ = nullptr;
-    return false;
+    // On a stream that waits for nobody: the program's may wait for the thread that this is.
+    CUstream stream = nullptr;
+    if (d.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return false;
+    CUresult cleared = run({&slots_, 1}, false, nullptr, stream, [&] { return d.cuMemsetD8Async(slots_, 0, kSlots * kSlotBytes, stream); });
+    if (cleared == CUDA_SUCCESS) cleared = d.cuStreamSynchronize(stream);
+    pager_.streams().stream_destroying(stream);
+    d.cuStreamDestroy_v2(stream);
+    if (cleared == CUDA_SUCCESS) context_ = current;
+    return cleared == CUDA_SUCCESS;
 }
 
 void OwnWork::context_destroying(CUcontext context) {
@@ -88,8 +92,8 @@ CUresult OwnWork::hash(CUdeviceptr at, std::size_t bytes, std::uint64_t* answer,
     const CUdeviceptr both[] = {at, slots_};
     return run(both, true, nullptr, stream, [&] {
         CUdeviceptr data = at, slot = slot_of(stream), out = reinterpret_cast<CUdeviceptr>(answer);
-        std::uint64_t length = bytes, none = 0, blocks = std::clamp<std::uint64_t>(bytes / (8 * 256 * 16), 1, 1024);
-        void* arguments[] = {&data, &length, &none, &none, &slot, &blocks, &out};
+        std::uint64_t length = bytes, begin = pager_.arena().begin(), size = pager_.arena().bytes(), blocks = std::clamp<std::uint64_t>(bytes / (8 * 256 * 16), 1, 1024);
+        void* arguments[] = {&data, &length, &begin, &size, &slot, &blocks, &out};
         return pager_.driver().cuLaunchKernel(kernels_.hash_bytes, static_cast<unsigned>(blocks), 1, 1, 256, 1, 1, 0, stream, arguments, nullptr);
     });
 }

@@ -110,6 +110,10 @@ const char* Proof::prepare(std::int32_t k, CUstream stream) {
         CUdeviceptr base = op.base(u), copy = 0, start = 0;
         std::size_t bytes = 0;
         if (!work_.device().range_of(base, start, bytes) || start != base || bytes != op.uses[u].bytes) return "is given buffers of other sizes at times";
+        if (round_ < 0) {
+            if (work_.hash(base, bytes, words(answers_[first_[static_cast<std::size_t>(k)] + u].before), stream) != CUDA_SUCCESS) return "cannot be tried: the driver refuses to look at what it is given";
+            continue;
+        }
         if (work_.device().take_scratch(round_up(bytes), stream, copy) != CUDA_SUCCESS) return "cannot be tried: no memory for a copy of what it is given";
         copies_.push_back({base, copy});
         Answers& a = answers_[first_[static_cast<std::size_t>(k)] + u];
@@ -162,14 +166,14 @@ void Proof::before(std::int32_t k, const LaunchSource* source, CUstream stream) 
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
     if (op.refused) return;
     if (!source || !source->copy(op.launch)) op.refused = "is no kernel launch whose arguments are known";
-    else if (!op.looked_at) op.refused = round_ == 0 ? look(k, *source) : "was not tried from the beginning";
+    else if (!op.looked_at) op.refused = round_ < 0 ? look(k, *source) : "was not tried from the beginning";
     if (!op.refused) op.refused = prepare(k, stream);
 }
 
 void Proof::after(std::int32_t k, CUstream stream) {
     if (state_ != kRuns || k != next_ - 1) return;
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
-    if (!op.refused) op.refused = repeat(k, stream);
+    if (!op.refused && round_ >= 0) op.refused = repeat(k, stream);
     give_back(stream);
     if (k + 1 != static_cast<std::int32_t>(known_.ops.size())) return;
     pager::StreamTable& streams = work_.pager().streams();
@@ -188,6 +192,8 @@ void Proof::evaluate() {
             KnownOp::Use& use = op.uses[u];
             const Answers& a = answers_[first_[k] + u];
             const bool changed = !(a.before == a.after), same = a.again == a.after;
+            if (a.before.words[2]) op.refused = "is given memory that holds addresses";
+            if (a.before.words[2] || round_ < 0) continue;
             use.changed |= changed;
             if (round_ == 0) {
                 use.writes = changed || use.may_write;
@@ -202,7 +208,7 @@ void Proof::evaluate() {
             }
             writes |= use.writes;
         }
-        if (!op.refused && !writes) op.refused = "was not seen to write anything";
+        if (!op.refused && !writes && round_ >= 0) op.refused = "was not seen to write anything";
         if (!op.refused && round_ + 1 == rounds) op.proven = true;
     }
     state_ = ++round_ == rounds ? kOver : kWaits;

@@ -1,6 +1,8 @@
 // Finds out which ops of a learned iteration may be run again. In each round one iteration is watched whole: what an op names
 // is copied before it, the op is run again on the copies, which lie elsewhere, after it, and hashes are compared.
 //
+//   round -1     nothing is run: what holds addresses of other buffers is found first, for a kernel that follows them would
+//                write to those.
 //   round 0      on the copies as they were: the same bits must come out. What changed is what the op is seen to write.
 //   rounds 1..3  with what it writes filled with one of three patterns first (not-a-number, large, small: no minimum, maximum
 //                or sum hides all of them): what still comes out the same is wholly written and does not depend on what was
@@ -24,7 +26,7 @@ namespace udnnmem::replay {
 
 class Proof {
   public:
-    static constexpr int rounds = 4;
+    static constexpr int rounds = 4;   // beside the first one
 
     // Both outlive it.
     Proof(OwnWork& work, Known& known);
@@ -66,7 +68,7 @@ class Proof {
     Known& known_;
     State state_ = kWaits;
     bool done_ = false;
-    int round_ = 0;
+    int round_ = -1;
     std::int32_t next_ = 0;
     std::uint64_t number_ = 0;
     std::vector<std::uint32_t> first_;   // per step: its uses' answers

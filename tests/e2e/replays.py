@@ -17,9 +17,9 @@ REFUSED = {
     "self_modifying": None, "partial": None, "rare_write": None, "rare_keep": None, "rare_scalar": None, "with_state": None, "neighbour": None, "unloaded": None, "filled": None,
     "address": "gives other bits", "float_atomics": "adds floating-point numbers", "clock_reader": "reads a clock", "volatile_reader": "others may be writing",
     "global_counter": "variables of its module", "module_variable": "variables of its module", "constant": "variables of its module", "calls": "variables of its module",
-    "pointer_table": "holds addresses", "pinned": "",
+    "pointer_table": "holds addresses", "table_writer": "holds addresses", "pinned": "",
 }
-SAMPLE = ("in_place", "copied", "unloaded", "rare_write", "global_counter", "module_variable")
+SAMPLE = ("in_place", "copied", "unloaded", "rare_write", "global_counter", "module_variable", "table_writer")
 DROPPED = re.compile(r"(\d+) buffers dropped and computed again")
 
 

@@ -39,6 +39,10 @@ KERNEL(calls) { EACH(i) out[i] = through_call(in[i] + salt); }
 
 KERNEL(pointer_table) { unsigned* const* from = reinterpret_cast<unsigned* const*>(extra); EACH(i) out[i] = mix(in[i] + from[0][i], salt); }
 
+// A table that nobody but the device has seen, and a kernel that writes to where it leads.
+extern "C" __global__ void make_table(unsigned** table, unsigned* target) { *table = target; }
+KERNEL(table_writer) { unsigned* const* to = reinterpret_cast<unsigned* const*>(extra); EACH(i) { out[i] = mix(in[i], salt); to[0][i] += in[i]; } }
+
 struct Inside { unsigned tag; const unsigned* from; unsigned long long pad; unsigned* to; };
 extern "C" __global__ void by_struct(Inside s, unsigned count, unsigned salt) { EACH(i) s.to[i] = mix(s.from[i], salt + s.tag); }
 extern "C" __global__ void aliasing(unsigned* out, const unsigned* a, const unsigned* b, unsigned* again, unsigned count, unsigned salt) { EACH(i) { if (i % 2) out[i] = mix(a[i], salt); else again[i] = mix(b[i], salt); } }

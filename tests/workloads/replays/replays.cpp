@@ -115,7 +115,7 @@ struct Chain {
   unsigned checksum() {
     std::vector<unsigned> all(kWords), few(kSmall);
     CHECK(cuMemcpyDtoHAsync(all.data(), state, kWords * 4, stream));
-    CHECK(cuMemcpyDtoHAsync(few.data(), kind == "pointer_table" ? state : extra, kSmall * 4, stream));
+    CHECK(cuMemcpyDtoHAsync(few.data(), kind == "pointer_table" || kind == "table_writer" ? state : extra, kSmall * 4, stream));
     CHECK(cuStreamSynchronize(stream));
     unsigned sum = 0;
     for (unsigned v : all) sum = sum * 31 + v;
@@ -128,6 +128,7 @@ struct Chain {
     for (unsigned i = 0; i < kWords; i++) host[i] = fill_word(i, static_cast<unsigned>(iteration));
     CHECK(cuMemcpyHtoDAsync(input, host.data(), kWords * 4, stream));
     if (kind == "neighbour") CHECK(cuMemsetD32Async(extra + kSmall * 4, static_cast<unsigned>(iteration), kSmall, stream));
+    if (kind == "table_writer") launch("make_table", extra, wide);
     x[0] = input;
     for (int l = 0; l < kLayers; l++) {
       CHECK(cuMemAllocAsync(&x[l + 1], kWords * 4, stream));
@@ -139,6 +140,7 @@ struct Chain {
       CHECK(cuMemFreeAsync(x[l], stream));
     }
     launch("back", state, gradient, kWords, 1u);
+    if (kind == "table_writer") launch("back", state, wide, kWords, 2u);
     if (kind == "global_counter") launch("read_counter", extra);
     printf("%d %08x\n", iteration, checksum());
     fflush(stdout);
