@@ -17,6 +17,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "interpose/ptx_words.hpp"
+
 namespace udnnmem::interpose {
 namespace {
 
@@ -136,7 +138,7 @@ unsigned bytes_of_type(std::string_view type) {
 
 class PtxReader {
   public:
-    explicit PtxReader(std::string_view text) : rest_(text) {}
+    explicit PtxReader(std::string_view text) : words_(text, "()[]{},;") {}
 
     void read(ImageLayouts& layouts) {
         for (std::string_view t = next(); !t.empty(); t = next()) {
@@ -149,28 +151,7 @@ class PtxReader {
     }
 
   private:
-    // Words, and each of ( ) [ ] { } , ; on its own; comments left out.
-    std::string_view next() {
-        for (;;) {
-            while (!rest_.empty() && static_cast<unsigned char>(rest_[0]) <= ' ') rest_.remove_prefix(1);
-            if (rest_.substr(0, 2) == "//") {
-                rest_.remove_prefix(std::min(rest_.find('\n'), rest_.size()));
-            } else if (rest_.substr(0, 2) == "/*") {
-                const std::size_t end = rest_.find("*/");
-                rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 2);
-            } else {
-                break;
-            }
-        }
-        if (rest_.empty()) return {};
-        constexpr std::string_view marks = "()[]{},;";
-        std::size_t n = 1;
-        if (marks.find(rest_[0]) == std::string_view::npos)
-            while (n < rest_.size() && static_cast<unsigned char>(rest_[n]) > ' ' && marks.find(rest_[n]) == std::string_view::npos) ++n;
-        const std::string_view token = rest_.substr(0, n);
-        rest_.remove_prefix(n);
-        return token;
-    }
+    std::string_view next() { return words_.next(); }
     static std::uint64_t number(std::string_view t) {
         std::uint64_t n = 0;
         for (char c : t) {
@@ -203,7 +184,7 @@ class PtxReader {
             if (t == ")") return true;
         }
     }
-    std::string_view rest_;
+    PtxWords words_;
 };
 
 // ---- the container ----

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "interpose/image_layouts.hpp"
+#include "interpose/ptx_words.hpp"
 
 namespace udnnmem::interpose {
 namespace {
@@ -136,7 +137,7 @@ class Flow {
 // One pass over the text: variables and functions of the module, and what each body names.
 class PtxScan {
   public:
-    explicit PtxScan(std::string_view text) : rest_(text), layouts_(parse_image(text.data(), text.size())) {}
+    explicit PtxScan(std::string_view text) : words_(text, "()[]{},;=+|"), layouts_(parse_image(text.data(), text.size())) {}
 
     void run(KernelCodes& codes) {
         for (std::string_view t = next(); !t.empty(); t = next()) {
@@ -170,31 +171,7 @@ class PtxScan {
         std::set<std::string_view> words;   // names, not registers
     };
 
-    // Words, and each of ( ) [ ] { } , ; = + on its own; comments and strings left out.
-    std::string_view next() {
-        constexpr std::string_view marks = "()[]{},;=+|";
-        for (;;) {
-            while (!rest_.empty() && static_cast<unsigned char>(rest_[0]) <= ' ') rest_.remove_prefix(1);
-            if (starts_with(rest_, "//")) {
-                rest_.remove_prefix(std::min(rest_.find('\n'), rest_.size()));
-            } else if (starts_with(rest_, "/*")) {
-                const std::size_t end = rest_.find("*/");
-                rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 2);
-            } else if (starts_with(rest_, "\"")) {
-                const std::size_t end = rest_.find('"', 1);
-                rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
-            } else {
-                break;
-            }
-        }
-        if (rest_.empty()) return {};
-        std::size_t n = 1;
-        if (marks.find(rest_[0]) == std::string_view::npos)
-            while (n < rest_.size() && static_cast<unsigned char>(rest_[n]) > ' ' && marks.find(rest_[n]) == std::string_view::npos) ++n;
-        const std::string_view token = rest_.substr(0, n);
-        rest_.remove_prefix(n);
-        return token;
-    }
+    std::string_view next() { return words_.next(); }
 
     void skip(std::string_view open, std::string_view close) {
         int depth = 1;
@@ -287,7 +264,7 @@ class PtxScan {
         return names;
     }
 
-    std::string_view rest_;
+    PtxWords words_;
     const ImageLayouts layouts_;
     bool outside_ = false;   // `.extern` came before
     std::vector<Body> bodies_;
