@@ -41,7 +41,8 @@ struct KnownOp {
     std::vector<Use> uses;
     std::vector<Operand> operands;
     std::vector<char> varies;        // per byte of the arguments: differed between proofs
-    std::vector<char> proved_with;   // the arguments of the first proof
+    CUfunction proved = nullptr;     // the kernel that was tried: another one of its name and shape is not proven ...
+    std::vector<char> proved_with;   // ... and the arguments of the first proof
     Launch launch;                   // of the iteration `captured`
     std::uint64_t captured = 0, frees_then = 0;   // when `launch` was kept: the iteration, and frees so far
 

@@ -25,7 +25,8 @@ class OwnWork {
     void context_destroying(CUcontext context);
     CUcontext context() const { return context_; }
 
-    // Three words for each answer (a hash, and how many words look like addresses of managed memory), in memory that the host reads; null: none. Goes with the context.
+    // Three words for each answer (a hash, and how many words look like addresses of managed memory), in memory that the host
+    // reads; null: none. Goes with the context.
     std::uint64_t* answers(std::size_t count);
 
     CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream);

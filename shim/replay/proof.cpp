@@ -95,6 +95,7 @@ const char* Proof::look(std::int32_t k, const LaunchSource& source) {
     for (const Seen& s : seen)
         op.operands.push_back({s.at, static_cast<std::uint32_t>(s.movable ? s.index : movable.size() + s.index), s.delta});
     for (const Operand& o : op.operands) op.uses[o.use].may_write |= source.may_write(o.at);
+    op.proved = op.launch.function;
     op.proved_with = op.launch.arguments;
     op.varies.assign(op.launch.arguments.size(), 0);
     op.looked_at = true;
@@ -104,7 +105,7 @@ const char* Proof::look(std::int32_t k, const LaunchSource& source) {
 // Copies what the op names, and hashes it.
 const char* Proof::prepare(std::int32_t k, CUstream stream) {
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
-    if (op.launch.arguments.size() != op.proved_with.size()) return "is launched in another way at times";
+    if (op.launch.function != op.proved || op.launch.arguments.size() != op.proved_with.size()) return "is launched in another way at times";
     for (std::size_t i = 0; i < op.varies.size(); ++i) op.varies[i] |= op.launch.arguments[i] != op.proved_with[i];
     for (std::uint32_t u = 0; u < op.uses.size(); ++u) {
         CUdeviceptr base = op.base(u), copy = 0, start = 0;

@@ -40,7 +40,7 @@ bool Replayer::keep(Known& known, std::int32_t k, std::uint64_t iteration, const
     std::lock_guard lock(mutex_);
     KnownOp& op = known.ops[static_cast<std::size_t>(k)];
     op.captured = 0;
-    if (!op.proven || !source || !source->copy(op.launch) || op.launch.arguments.size() != op.proved_with.size()) return false;
+    if (!op.proven || !source || !source->copy(op.launch) || op.launch.function != op.proved || op.launch.arguments.size() != op.proved_with.size()) return false;
     std::vector<char>& now = op.launch.arguments;
     for (const Operand& o : op.operands) {
         CUdeviceptr word;

@@ -3,8 +3,9 @@
 //
 // Invariants
 //   - A buffer is dropped only while the program follows the iteration that the slice was proven in, and every op of the slice
-//     was submitted in this very iteration, which keeps its launch, and nothing that it read was freed since. Before the program leaves it, or does what nobody can follow,
-//     or frees what a slice reads, everything that depends on it is computed again (restore_all(), releasing()).
+//     was submitted in this very iteration, which keeps its launch, and nothing that it read was freed since. Before the
+//     program leaves the iteration, or does what nobody can follow, or frees what a slice reads, everything that depends on
+//     it is computed again (restore_all(), releasing()).
 //   - A slice writes the dropped buffers and scratch memory, nothing else of the program's.
 //   - Replays go to the one stream that the iteration runs in, before the op that needs them; for anybody else to a stream of
 //     our own, which is waited for.
