@@ -9,6 +9,7 @@ UDNNMEM_TEST_FULL=1. What failed is printed whole; what passed is one line.
 """
 import argparse, concurrent.futures, os, re, signal, subprocess, sys, time
 
+LONGEST = ("tests/policy/plan_cli.py", "tests/real/tinygrad.py")   # minutes each: begun last, they would be waited for alone
 CLOSING = re.compile(r"^(?:\w+: )?(\d+) passed, (\d+) failed(?:, (\d+) skipped)?\s*$", re.M)
 
 
@@ -39,14 +40,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", required=True)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--limit", type=float, default=0, help="seconds a suite may take (600; 7200 with UDNNMEM_TEST_FULL=1)")
+    parser.add_argument("--limit", type=float, default=0, help="seconds a suite may take (900; 7200 with UDNNMEM_TEST_FULL=1)")
     parser.add_argument("suites", nargs="+")
     options = parser.parse_args()
-    limit = options.limit or (7200 if os.environ.get("UDNNMEM_TEST_FULL") else 600)
+    limit = options.limit or (7200 if os.environ.get("UDNNMEM_TEST_FULL") else 900)
     env = dict(os.environ, UDNNMEM_BUILD=os.path.abspath(options.build))
     totals = [0, 0, 0]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for job in concurrent.futures.as_completed([pool.submit(run, s, limit, env) for s in options.suites]):
+        for job in concurrent.futures.as_completed([pool.submit(run, s, limit, env) for s in sorted(options.suites, key=lambda s: s not in LONGEST)]):
             suite, passed, failed, skipped, note, text, seconds = job.result()
             totals = [totals[0] + passed, totals[1] + failed, totals[2] + skipped]
             if failed:
