@@ -11,7 +11,7 @@
 namespace udnnmem {
 namespace {
 
-tl::unexpected<Error> expected_was(const char* what) { return tl::make_unexpected(Error{what}); }
+tl::unexpected<Error> expected_was(std::string what) { return tl::make_unexpected(Error{std::move(what)}); }
 
 bool same(std::string_view a, const char* b) {
     return a.size() == std::string_view(b).size() && strncasecmp(a.data(), b, a.size()) == 0;
@@ -70,12 +70,14 @@ Expected<void> parse_value(std::string_view text, Policy& to) {
             return {};
         }
     }
-    return expected_was("demand, belady, vdnn, capuchin, g10, delta or udnn");
+    std::string names;
+    for (const char* name : policy_names) names += (names.empty() ? "" : name == policy_names[std::size(policy_names) - 1] ? " or " : ", ") + std::string(name);
+    return expected_was(names);
 }
 
-Expected<void> parse_value(std::string_view text, Recompute& to) {
+Expected<void> parse_value(std::string_view text, When& to) {
     if (!same(text, "auto") && !same(text, "off")) return expected_was("auto or off");
-    to = same(text, "auto") ? Recompute::automatic : Recompute::off;
+    to = same(text, "auto") ? When::automatic : When::off;
     return {};
 }
 
@@ -97,6 +99,11 @@ Expected<void> parse_value(std::string_view text, Pattern& to) {
     }
     if (auto checked = check_pattern(text); !checked) return checked;
     to.text = text;
+    return {};
+}
+
+Expected<void> parse_value(std::string_view text, Name& to) {
+    to.text = same(text, "off") ? std::string_view() : text;
     return {};
 }
 

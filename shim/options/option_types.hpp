@@ -25,19 +25,25 @@ struct Size {
     Bytes resolve(Bytes whole, Bytes automatic) const;
 };
 
-// On a miss alone, or by a plan of the planner of that name (policy/planner.hpp) as far as it needs no recompute.
-enum class Policy : std::uint8_t { demand, belady, vdnn, capuchin, g10, delta, udnn };
-inline constexpr const char* policy_names[] = {"demand", "belady", "vdnn", "capuchin", "g10", "delta", "udnn"};
+// On a miss alone, or by a plan of the planner of that name (policy/planner.hpp).
+enum class Policy : std::uint8_t { demand, belady, vdnn, capuchin, g10, delta, chen, checkpoint_n3, checkpoint_n2, pofo, udnn };
+inline constexpr const char* policy_names[] = {"demand", "belady", "vdnn", "capuchin", "g10", "delta", "chen", "checkpoint-n3", "checkpoint-n2", "pofo", "udnn"};
 inline const char* name_of(Policy p) { return policy_names[static_cast<int>(p)]; }
 
-// Whether dropped buffers may be computed again: where it was proven to give the same bits, or not at all.
-enum class Recompute : std::uint8_t { off, automatic };
+// Where the library finds that it may, or not at all.
+enum class When : std::uint8_t { off, automatic };
 
 // Ascending verbosity.
 enum class Level : std::uint8_t { error, warn, info, trace };
 
 // An output file with %h, %p, %q{VAR}, %% in its name (pattern.hpp); empty: off.
 struct Pattern {
+    std::string text;
+    bool off() const { return text.empty(); }
+};
+
+// Any text; empty: off.
+struct Name {
     std::string text;
     bool off() const { return text.empty(); }
 };
@@ -53,9 +59,10 @@ struct Globs {
 // Each reads `text` into `to`; where it cannot, the error says what was expected.
 Expected<void> parse_value(std::string_view text, Size& to);
 Expected<void> parse_value(std::string_view text, Policy& to);
-Expected<void> parse_value(std::string_view text, Recompute& to);
+Expected<void> parse_value(std::string_view text, When& to);
 Expected<void> parse_value(std::string_view text, Level& to);
 Expected<void> parse_value(std::string_view text, Pattern& to);
+Expected<void> parse_value(std::string_view text, Name& to);
 Expected<void> parse_value(std::string_view text, Share& to);
 Expected<void> parse_value(std::string_view text, Switch& to);
 Expected<void> parse_value(std::string_view text, Globs& to);

@@ -1,0 +1,10 @@
+// NCCL's public calls (nccl.def), for the look-ups that reach them.
+#pragma once
+
+namespace udnnmem::interpose {
+
+// What dlsym(handle, name) answers for a name of NCCL that we hook: the hook, if the program would have found NCCL's own; null
+// for any other name, which is looked up as ever. Never allocates.
+void* nccl_look_up(void* handle, const char* name) noexcept;
+
+}  // namespace udnnmem::interpose

@@ -1,0 +1,1 @@
+$(call library,math_calls,$(wildcard profiler/math/*.cpp))

@@ -1,0 +1,1 @@
+$(call library,nvtx,$(wildcard profiler/nvtx/*.cpp))

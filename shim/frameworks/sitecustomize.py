@@ -1,0 +1,42 @@
+"""Put on PYTHONPATH by libudnnmem.so for a Python that has CuPy: when the program imports it, its arrays come from the
+stream-ordered allocator instead of CuPy's own pool, so that each is a buffer of its own. What the program sets itself
+later stands. Another sitecustomize that would have been found is run as ever."""
+import sys
+
+
+class _AfterCuPy:
+    """Finds nothing; notes that CuPy is imported, and acts when it has been."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "cupy":
+            return None
+        sys.meta_path.remove(_AfterCuPy)
+        import importlib.util
+        spec = importlib.util.find_spec(name)
+        run = getattr(getattr(spec, "loader", None), "exec_module", None)
+        if run is None:
+            return spec
+
+        def exec_module(module):
+            run(module)
+            try:
+                module.cuda.set_allocator(module.cuda.MemoryAsyncPool().malloc)
+            except Exception as error:  # no device, no driver, another CuPy: it goes on with its own
+                print(f"udnnmem: CuPy keeps its own pool: {error}", file=sys.stderr)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def _run_next():
+    import importlib.machinery, importlib.util, os
+    here = os.path.dirname(os.path.abspath(__file__))
+    path = [p for p in sys.path if os.path.abspath(p) != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
+    if spec and spec.loader:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+sys.meta_path.insert(0, _AfterCuPy)
+_run_next()

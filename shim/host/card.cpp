@@ -1,0 +1,82 @@
+#include "shim/host/card.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+namespace udnnmem::host {
+namespace {
+
+constexpr int slots = 128;
+constexpr off_t figures_at = 4096;  // behind the bytes that are locked
+
+// A folder that nobody else can write to; empty if it cannot be had.
+std::string folder() {
+    const std::string path = "/dev/shm/udnnmem-" + std::to_string(::getuid());
+    ::mkdir(path.c_str(), 0700);
+    struct stat s{};
+    const bool ours = ::lstat(path.c_str(), &s) == 0 && S_ISDIR(s.st_mode) && s.st_uid == ::getuid() && (s.st_mode & 0077) == 0;
+    return ours ? path : std::string();
+}
+
+struct flock byte(int slot) {
+    struct flock lock{};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = slot;
+    lock.l_len = 1;
+    return lock;
+}
+
+}  // namespace
+
+Gathering::Gathering(std::string_view name) {
+    const std::string in = folder();
+    if (!in.empty()) file_ = ::open((in + "/" + std::string(name)).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+bool Gathering::join(Bytes figure) {
+    if (file_ < 0) return false;
+    for (int slot = 0; slot < slots; ++slot) {
+        struct flock lock = byte(slot);
+        if (::fcntl(file_, F_SETLK, &lock) != 0) continue;
+        if (::pwrite(file_, &figure.value, sizeof figure.value, figures_at + slot * static_cast<off_t>(sizeof figure.value)) != sizeof figure.value) return false;
+        slot_ = slot;
+        return true;
+    }
+    return false;
+}
+
+Gathering::Members Gathering::members() const {
+    Members all;
+    for (int slot = 0; file_ >= 0 && slot < slots; ++slot) {
+        struct flock lock = byte(slot);
+        if (slot != slot_ && (::fcntl(file_, F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK)) continue;
+        ++all.count;
+        Bytes figure;
+        if (::pread(file_, &figure.value, sizeof figure.value, figures_at + slot * static_cast<off_t>(sizeof figure.value)) == sizeof figure.value) all.largest = std::max(all.largest, figure);
+    }
+    return all;
+}
+
+CardShare share_card(std::string_view card, Bytes free, int expected, std::chrono::milliseconds patience) {
+    CardShare alone{1, free};
+    Gathering here("card-" + std::string(card));
+    if (!here.join(free)) return alone;
+    // Ranks of one job on this machine have one parent: the launcher, or its agent.
+    Gathering job("job-" + std::to_string(::getppid()));
+    const bool counted = expected > 1 && job.join(Bytes(0));
+    const auto until = std::chrono::steady_clock::now() + patience;
+    auto now_here = here.members();
+    while (counted && now_here.count < expected && job.members().count < expected && std::chrono::steady_clock::now() < until) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        now_here = here.members();
+    }
+    if (counted) now_here = here.members();  // the last one came to some card, perhaps this
+    return {std::max(now_here.count, 1), std::max(now_here.largest, free)};
+}
+
+}  // namespace udnnmem::host

@@ -1,0 +1,1 @@
+$(call unit_test,frameworks,$(wildcard tests/unit/frameworks/*.cpp),frameworks)

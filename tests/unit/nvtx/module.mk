@@ -1,0 +1,1 @@
+$(call unit_test,nvtx,$(wildcard tests/unit/nvtx/*.cpp),nvtx,-ldl)
