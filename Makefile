@@ -45,7 +45,10 @@ CPPFLAGS += -I$(ROOT) $(if $(CUDA_HOME),-isystem $(CUDA_INCLUDE)) -DUDNNMEM_VERS
 CXXFLAGS += -std=c++20 $(OPTIMISE) -g -fPIC -fvisibility=hidden -pthread -Wall -Wextra -Wno-missing-field-initializers -Wno-restrict $(SANITISE)
 CFLAGS += -std=c11 $(OPTIMISE) -g -fPIC -fvisibility=hidden -pthread -Wall -Wextra $(SANITISE)
 LINK = $(CCACHE) $(CXX) $(SANITISE) -pthread
+# For what is shipped: these two come from libhost.a (shim/host/older_glibc.c), not from the glibc it is built with.
+OLDER_GLIBC := -Wl,-u,arc4random -Wl,-u,_dl_find_object
 
+COMMA := ,
 DEFAULT :=
 TEST_SUITES :=
 TEST_NEEDS :=
@@ -127,17 +130,35 @@ demo: all $(REAL_READY) ## train two networks, one in Python, in 35 % of their d
 	@scripts/demo/demo.sh
 
 install: all ## install the library and the tool under PREFIX (default /usr/local)
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/udnnmem-site
 	install -m 755 $(B)/udnnmem $(DESTDIR)$(PREFIX)/bin/udnnmem
 	install -m 755 $(B)/libudnnmem.so $(B)/libudnnmem-hidden.so $(DESTDIR)$(PREFIX)/lib/
+	install -m 644 $(SITE) $(DESTDIR)$(PREFIX)/lib/udnnmem-site/sitecustomize.py
+
+# What is shipped is what is installed, without debug information. Linux on the machine's own architecture.
+DIST := $(BUILD)/dist
+ARCH := $(shell uname -m)
+OLDEST_GLIBC := 2.34
+staged: all
+	@rm -rf $(DIST)/stage
+	@$(MAKE) --no-print-directory -s -o all install PREFIX=/udnnmem-$(VERSION) DESTDIR=$(abspath $(DIST)/stage)
+	@cp README.md LICENSE $(DIST)/stage/udnnmem-$(VERSION)/
+	@strip --strip-unneeded $(DIST)/stage/udnnmem-$(VERSION)/bin/udnnmem $(DIST)/stage/udnnmem-$(VERSION)/lib/*.so
+
+tarball: staged ## build/dist/udnnmem-VERSION-linux-ARCH.tar.gz: unpack it anywhere
+	@tar -C $(DIST)/stage --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -czf $(DIST)/udnnmem-$(VERSION)-linux-$(ARCH).tar.gz udnnmem-$(VERSION)
+	@ls -l $(DIST)/udnnmem-$(VERSION)-linux-$(ARCH).tar.gz
+
+wheel: staged ## build/dist/udnnmem-VERSION-py3-none-manylinux_...whl: library and tool for pip
+	@$(PYTHON) scripts/make_wheel.py --version $(VERSION) --platform manylinux_$(subst .,_,$(OLDEST_GLIBC))_$(ARCH) --stage $(DIST)/stage/udnnmem-$(VERSION) --output $(DIST)
 
 clean: ## remove build/
 	rm -rf $(BUILD)
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) tests/gpu/module.mk | expand -t 18
 
 
 
-.PHONY: all browser test check sanitised test-real bench demo install clean help
+.PHONY: all browser test check sanitised test-real bench demo install staged tarball wheel clean help
 .DELETE_ON_ERROR:

@@ -2,7 +2,7 @@
 // to the exported hooks by themselves; dlopen is in loading.cpp.)
 //
 // Invariants
-//   - dlsym is everybody's: names other than cu[A-Z]... cost three compares and a jump, and the real function is
+//   - dlsym is everybody's: names other than cu[A-Z]... and nccl... cost a few compares and a jump, and the real function is
 //     reached by a jump from the caller's own frame, so that RTLD_NEXT means the caller and not us.
 //   - The driver answers first. Its pointer, with the name, says which hook takes its place: version, ABI and stream
 //     flavour are right by construction. Names that are not in the table, or pass, are never touched.
@@ -12,12 +12,33 @@
 
 #include <cstring>
 
+#include "interpose/nccl.hpp"
+
 namespace udnnmem::interpose {
+
+constinit std::atomic<const OtherName*> others_begin{nullptr}, others_end{nullptr};
+
+void other_names(const OtherName* begin, const OtherName* end) noexcept {
+    others_begin.store(begin, std::memory_order_relaxed);
+    others_end.store(end, std::memory_order_release);
+}
+
 namespace {
+
+// Our own function behind `name`, where a look-up of all objects finds it and nothing stands behind it.
+bool hollow(void* handle, const char* name) noexcept {
+    if (handle != RTLD_DEFAULT || name == nullptr || name[0] != 'c' || name[1] != 'u') return false;
+    const OtherName* const end = others_end.load(std::memory_order_acquire);
+    for (const OtherName* other = others_begin.load(std::memory_order_relaxed); other != end; ++other)
+        if (std::strcmp(other->symbol, name) == 0) return real_dlsym(handle, name) == other->function && !other->backed();
+    return false;
+}
 
 bool drivers_kind_of_name(const char* name) noexcept {
     return name != nullptr && name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
 }
+
+bool nccls_kind_of_name(const char* name) noexcept { return name != nullptr && name[0] == 'n' && std::strncmp(name, "nccl", 4) == 0; }
 
 void* hook_of(Symbol symbol) noexcept {
     return symbol == Symbol::none ? nullptr : hooks[static_cast<std::size_t>(symbol)];
@@ -91,7 +112,13 @@ struct Decision {
 
 extern "C" __attribute__((visibility("hidden"), used)) Decision udnnmem_door_dlsym(void* handle, const char* name) noexcept {
     void* const p = real_dlsym_address();
-    if (!drivers_kind_of_name(name) || doors_closed.load(std::memory_order_relaxed)) return {p, 0};
+    if (nccls_kind_of_name(name) && handle != RTLD_NEXT && !doors_closed.load(std::memory_order_relaxed))
+        if (void* hook = nccl_look_up(handle, name)) return {hook, 1};
+    if (!drivers_kind_of_name(name)) {
+        if (hollow(handle, name)) return {nullptr, 1};
+        return {p, 0};
+    }
+    if (doors_closed.load(std::memory_order_relaxed)) return {p, 0};
     const Symbol symbol = find_symbol(name);
     if (hook_of(symbol) == nullptr || handle == RTLD_NEXT) {
         trace_lookup("dlsym", name, 0, 0, false);

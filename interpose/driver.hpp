@@ -38,6 +38,16 @@ void close_doors() noexcept;
 // that name); look-ups by dlsym and cuGetProcAddress work on. False if the pages could not be changed.
 bool hide_exports() noexcept;
 
+// Names of other libraries that the object exports beside the driver's. What holds for those holds for them: a library whose
+// data is called so is kept apart, hide_exports() hides them, and a look-up of all objects (RTLD_DEFAULT) finds none of ours
+// that nothing stands behind. Once, from a constructor; the list lives as long as the process.
+struct OtherName {
+    const char* symbol;
+    void* function;
+    bool (*backed)() noexcept;   // whether there is another of that name
+};
+void other_names(const OtherName* begin, const OtherName* end) noexcept;
+
 // One line for each look-up (`door: dlsym cuMemAlloc_v2 -> hook`), without line end; null: none. `sink` is called
 // from any thread, perhaps before main, and must not look up symbols itself.
 void trace_lookups(void (*sink)(const char* line) noexcept) noexcept;

@@ -306,6 +306,7 @@ class GraphRecord final : public GraphExec {
         w.entry_point = "cuGraphLaunch";
         w.proven = p.proven;
         if (p.type == CU_GRAPH_NODE_TYPE_KERNEL && p.launch.function != nullptr) w.launch = &p.launch;
+        if (p.type == CU_GRAPH_NODE_TYPE_MEMSET) w.fill = &p.fill;
         w.spans = p.spans.data();
         w.span_count = static_cast<std::uint32_t>(p.spans.size());
         return w;

@@ -80,6 +80,7 @@ struct Work {
     bool blocking = false;        // the call returns only once the work is done
     bool proven = true;           // false: it may touch memory that neither spans nor launch name
     const Launch* launch = nullptr;
+    const CUDA_MEMSET_NODE_PARAMS_v1* fill = nullptr;   // a fill: what the call says
     const Span* spans = nullptr;
     std::uint32_t span_count = 0;
     const Work* parts = nullptr;  // multi-device cooperative launch: one for each device

@@ -122,31 +122,45 @@ LIST_WORK(memop, cuStreamBatchMemOp_v2_ptsz, (CUstream stream, unsigned count, C
           (stream, count, ops, flags), per_thread(stream), list.add_memops(ops, count))
 
 // ---- memsets ----
-#define ROWS(bytes) rows_span(to, pitch, width * bytes, height)
-SYNC_WORK(fill, cuMemsetD8_v2, (CUdeviceptr to, unsigned char value, size_t n), (to, value, n), {to, n, O})
-SYNC_WORK(fill, cuMemsetD16_v2, (CUdeviceptr to, unsigned short value, size_t n), (to, value, n), {to, n * 2, O})
-SYNC_WORK(fill, cuMemsetD32_v2, (CUdeviceptr to, unsigned value, size_t n), (to, value, n), {to, n * 4, O})
-SYNC_WORK(fill, cuMemsetD2D8_v2, (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height),
-          (to, pitch, value, width, height), ROWS(1))
-SYNC_WORK(fill, cuMemsetD2D16_v2, (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height),
-          (to, pitch, value, width, height), ROWS(2))
-SYNC_WORK(fill, cuMemsetD2D32_v2, (CUdeviceptr to, size_t pitch, unsigned value, size_t width, size_t height),
-          (to, pitch, value, width, height), ROWS(4))
-ASYNC_WORK(fill, cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t n, CUstream stream), (to, value, n, stream),
-           {to, n, O})
-ASYNC_WORK(fill, cuMemsetD16Async, (CUdeviceptr to, unsigned short value, size_t n, CUstream stream), (to, value, n, stream),
-           {to, n * 2, O})
-ASYNC_WORK(fill, cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t n, CUstream stream), (to, value, n, stream),
-           {to, n * 4, O})
-ASYNC_WORK(fill, cuMemsetD2D8Async,
-           (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream),
-           (to, pitch, value, width, height, stream), ROWS(1))
-ASYNC_WORK(fill, cuMemsetD2D16Async,
-           (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height, CUstream stream),
-           (to, pitch, value, width, height, stream), ROWS(2))
-ASYNC_WORK(fill, cuMemsetD2D32Async,
-           (CUdeviceptr to, size_t pitch, unsigned value, size_t width, size_t height, CUstream stream),
-           (to, pitch, value, width, height, stream), ROWS(4))
+#define FILL(symbol, PARAMS, ARGS, STREAM, BLOCKING, ...)                                                              \
+    HOOK(symbol, PARAMS) {                                                                                             \
+        auto real = [&] { return REAL(symbol) ARGS; };                                                                 \
+        Guard up;                                                                                                      \
+        if (!up) return real();                                                                                        \
+        const CUDA_MEMSET_NODE_PARAMS_v1 fill = {__VA_ARGS__};                                                         \
+        const Span span = rows_span(fill.dst, fill.pitch, fill.width * fill.elementSize, fill.height);                 \
+        Work work;                                                                                                     \
+        work.kind = WorkKind::fill;                                                                                    \
+        work.entry_point = #symbol;                                                                                    \
+        work.stream = STREAM;                                                                                          \
+        work.blocking = BLOCKING;                                                                                      \
+        work.fill = &fill;                                                                                             \
+        work.spans = &span;                                                                                            \
+        work.span_count = 1;                                                                                           \
+        return up->work(work, real);                                                                                   \
+    }
+#define FILLS(BITS, TYPE)                                                                                              \
+    FILL(cuMemsetD##BITS##_v2, (CUdeviceptr to, TYPE value, size_t n), (to, value, n), CU_STREAM_LEGACY, true, to, 0,  \
+         value, BITS / 8, n, 1)                                                                                        \
+    FILL(cuMemsetD##BITS##_v2_ptds, (CUdeviceptr to, TYPE value, size_t n), (to, value, n), CU_STREAM_PER_THREAD,      \
+         true, to, 0, value, BITS / 8, n, 1)                                                                           \
+    FILL(cuMemsetD##BITS##Async, (CUdeviceptr to, TYPE value, size_t n, CUstream stream), (to, value, n, stream),      \
+         legacy(stream), false, to, 0, value, BITS / 8, n, 1)                                                          \
+    FILL(cuMemsetD##BITS##Async_ptsz, (CUdeviceptr to, TYPE value, size_t n, CUstream stream), (to, value, n, stream), \
+         per_thread(stream), false, to, 0, value, BITS / 8, n, 1)                                                      \
+    FILL(cuMemsetD2D##BITS##_v2, (CUdeviceptr to, size_t pitch, TYPE value, size_t width, size_t height),              \
+         (to, pitch, value, width, height), CU_STREAM_LEGACY, true, to, pitch, value, BITS / 8, width, height)         \
+    FILL(cuMemsetD2D##BITS##_v2_ptds, (CUdeviceptr to, size_t pitch, TYPE value, size_t width, size_t height),         \
+         (to, pitch, value, width, height), CU_STREAM_PER_THREAD, true, to, pitch, value, BITS / 8, width, height)     \
+    FILL(cuMemsetD2D##BITS##Async, (CUdeviceptr to, size_t pitch, TYPE value, size_t width, size_t height,             \
+         CUstream stream), (to, pitch, value, width, height, stream), legacy(stream), false, to, pitch, value,         \
+         BITS / 8, width, height)                                                                                      \
+    FILL(cuMemsetD2D##BITS##Async_ptsz, (CUdeviceptr to, size_t pitch, TYPE value, size_t width, size_t height,        \
+         CUstream stream), (to, pitch, value, width, height, stream), per_thread(stream), false, to, pitch, value,     \
+         BITS / 8, width, height)
+FILLS(8, unsigned char)
+FILLS(16, unsigned short)
+FILLS(32, unsigned)
 
 // ---- stream memory operations, and what names managed memory ----
 #define VALUE_WORK(symbol, VALUE, BYTES, ACCESS)                                                                       \

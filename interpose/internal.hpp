@@ -69,6 +69,7 @@ template <class Function>
 bool driver_has(Symbol) noexcept;
 
 // The loader's functions as this library finds them: the next preload's that has its own, else the loader's.
+extern constinit std::atomic<const OtherName*> others_begin, others_end;
 void* real_dlsym_address() noexcept;
 void* real_dlopen_address() noexcept;
 void* real_dlsym(void* handle, const char* name) noexcept;

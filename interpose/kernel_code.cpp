@@ -10,6 +10,9 @@
 #include <set>
 #include <vector>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "interpose/image_layouts.hpp"
 #include "interpose/ptx_words.hpp"
 
@@ -279,6 +282,7 @@ void merge(KernelCodes& into, KernelCodes&& from) {
         if (!at->second.hazard) at->second.hazard = code.hazard;
         at->second.writes_known = at->second.writes_known && code.writes_known;
         at->second.writes.merge(code.writes);
+        at->second.images += code.images;
     }
 }
 
@@ -309,15 +313,20 @@ struct Finder final : ImageVisitor {
 struct Known {
     std::mutex mutex;
     KernelCodes codes;
+    std::set<std::uint64_t> images;   // each is read once
 };
 Known& known() {
     static Known& k = *new Known;   // never destroyed, as the caches of kernel_layouts.cpp
     return k;
 }
 
-void take(KernelCodes&& found) {
+void take(const void* image, std::size_t bytes) {
+    const std::uint64_t sum = XXH3_64bits(image, bytes);
     Known& k = known();
     std::lock_guard lock(k.mutex);
+    if (!k.images.insert(sum).second) return;
+    KernelCodes found = read_code(image, bytes);
+    for (auto& [name, code] : found) code.images = sum;
     merge(k.codes, std::move(found));
 }
 
@@ -331,14 +340,14 @@ KernelCodes read_code(const void* image, std::size_t bytes) {
 
 void note_code(const void* image) noexcept try {
     if (image == nullptr || (image = unwrapped_image(image)) == nullptr) return;
-    if (const std::size_t bytes = image_bytes(image); bytes && bytes <= most_bytes) take(read_code(image, bytes));
+    if (const std::size_t bytes = image_bytes(image); bytes && bytes <= most_bytes) take(image, bytes);
 } catch (...) {   // no memory
 }
 
 void note_code_of_file(const char* path) noexcept try {
     std::ifstream file(path ? path : "", std::ios::binary);
     const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    if (bytes.size() <= most_bytes) take(read_code(bytes.data(), bytes.size()));
+    if (!bytes.empty() && bytes.size() <= most_bytes) take(bytes.data(), bytes.size());
 } catch (...) {
 }
 

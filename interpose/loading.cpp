@@ -30,6 +30,9 @@ constexpr std::size_t max_files = 64;
 bool defines_our_names(const ElfFile& file) noexcept {
     for (std::size_t i = 0; i < symbol_count; ++i)
         if (hooks[i] != nullptr && file.defines_data(entry_points[i].symbol)) return true;
+    const OtherName* const end = others_end.load(std::memory_order_acquire);
+    for (const OtherName* other = others_begin.load(std::memory_order_relaxed); other != end; ++other)
+        if (file.defines_data(other->symbol)) return true;
     return false;
 }
 
@@ -50,6 +53,24 @@ bool brings_our_names(const char* path) {
             }
     }
     return false;
+}
+
+// `all`: false if it was not in the table. The answer: false if the table's page could not be changed.
+bool hide(void* function, const char* name, bool& all) noexcept {
+    const long page = sysconf(_SC_PAGESIZE);
+    Dl_info info{};
+    ElfW(Sym)* symbol = nullptr;
+    if (!dladdr1(function, &info, reinterpret_cast<void**>(&symbol), RTLD_DL_SYMENT) || !symbol || !info.dli_sname || std::strcmp(info.dli_sname, name) != 0) {
+        all = false;
+        return true;
+    }
+    const auto first = reinterpret_cast<std::uintptr_t>(symbol) / page * page;
+    const auto end = reinterpret_cast<std::uintptr_t>(symbol + 1);
+    if (mprotect(reinterpret_cast<void*>(first), end - first, PROT_READ | PROT_WRITE) != 0) return false;
+    symbol->st_shndx = SHN_UNDEF;
+    symbol->st_value = 0;
+    mprotect(reinterpret_cast<void*>(first), end - first, PROT_READ);
+    return true;
 }
 
 }  // namespace
@@ -73,24 +94,12 @@ extern "C" __attribute__((visibility("hidden"), used)) Loading udnnmem_door_dlop
 
 // Takes the names out of our own symbol table, in memory: the loader then looks further.
 bool hide_exports() noexcept {
-    const long page = sysconf(_SC_PAGESIZE);
     bool all = true;
-    for (std::size_t i = 0; i < symbol_count; ++i) {
-        if (hooks[i] == nullptr) continue;
-        Dl_info info{};
-        ElfW(Sym)* symbol = nullptr;
-        if (!dladdr1(hooks[i], &info, reinterpret_cast<void**>(&symbol), RTLD_DL_SYMENT) || !symbol || !info.dli_sname ||
-            std::strcmp(info.dli_sname, entry_points[i].symbol) != 0) {
-            all = false;
-            continue;
-        }
-        const auto first = reinterpret_cast<std::uintptr_t>(symbol) / page * page;
-        const auto end = reinterpret_cast<std::uintptr_t>(symbol + 1);
-        if (mprotect(reinterpret_cast<void*>(first), end - first, PROT_READ | PROT_WRITE) != 0) return false;
-        symbol->st_shndx = SHN_UNDEF;
-        symbol->st_value = 0;
-        mprotect(reinterpret_cast<void*>(first), end - first, PROT_READ);
-    }
+    for (std::size_t i = 0; i < symbol_count; ++i)
+        if (hooks[i] != nullptr && !hide(hooks[i], entry_points[i].symbol, all)) return false;
+    const OtherName* const end = others_end.load(std::memory_order_acquire);
+    for (const OtherName* other = others_begin.load(std::memory_order_relaxed); other != end; ++other)
+        if (!hide(other->function, other->symbol, all)) return false;
     exports_hidden.store(true);
     return all;
 }

@@ -20,6 +20,8 @@ void History::released(std::uint64_t address) {
 Position History::add(const ObservedOp& seen) {
     Op op;
     op.name = seen.name;
+    op.range = seen.range;
+    op.call = seen.call, op.call_number = seen.call_number, op.call_flops = seen.call_flops;
     op.shape = seen.shape;
     op.stream = seen.stream;
     op.first_use = static_cast<std::uint32_t>(uses_.size());

@@ -36,6 +36,10 @@ class History {
     };
     struct Op {
         const char* name = "";
+        const char* range = "";
+        const char* call = "";
+        std::uint64_t call_number = 0;
+        double call_flops = 0;
         std::uint64_t shape = 0, stream = 0;
         std::uint32_t first_use = 0, use_count = 0;
         Nanoseconds start{-1}, duration{-1};  // -1: not measured

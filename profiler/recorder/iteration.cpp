@@ -31,6 +31,35 @@ Position iteration_begin(const History& history, Position period) {
     return best;
 }
 
+namespace {
+// The FLOPs of a call are those of its ops, by the time that they take: a long one that computes, short ones around it that
+// prepare and sum up.
+void share_flops(const History& history, Position begin, Trace& trace) {
+    struct Sum {
+        double ns = 0, ops = 0;
+    };
+    std::map<std::uint64_t, Sum> calls;
+    const auto seen = [&](const TraceOp& op) -> const History::Op& { return history.op(begin + op.index.value); };
+    for (const TraceOp& op : trace.ops)
+        if (seen(op).call_number) calls[seen(op).call_number].ns += static_cast<double>(op.duration.value), ++calls[seen(op).call_number].ops;
+    // The iteration may begin in the middle of a call, and then ends in the middle of the next one: the ops of those that lie
+    // outside correspond to ops inside.
+    const auto period = static_cast<Position>(trace.ops.size());
+    const auto outside = [&](Position at, Position inside, std::uint64_t call) {
+        if (!call || at < history.begin() || at >= history.end() || history.op(at).call_number != call) return false;
+        calls[call].ns += static_cast<double>(trace.ops[static_cast<std::size_t>(inside)].duration.value), ++calls[call].ops;
+        return true;
+    };
+    for (Position k = 1; k <= period && outside(begin - k, period - k, seen(trace.ops.front()).call_number); ++k) {}
+    for (Position k = 0; k < period && outside(begin + period + k, k, seen(trace.ops.back()).call_number); ++k) {}
+    for (TraceOp& op : trace.ops) {
+        const auto call = calls.find(seen(op).call_number);
+        if (call == calls.end()) continue;
+        op.flops = seen(op).call_flops * (call->second.ns > 0 ? static_cast<double>(op.duration.value) / call->second.ns : 1 / call->second.ops);
+    }
+}
+}  // namespace
+
 Iteration iteration_at(const History& history, Position begin, Position period) {
     const Position end = begin + period;
     Iteration iteration;
@@ -68,6 +97,8 @@ Iteration iteration_at(const History& history, Position begin, Position period) 
         TraceOp& op = trace.ops.emplace_back();
         op.index = OpIndex(static_cast<std::int32_t>(at - begin));
         op.name = seen.name;
+        op.range = seen.range;
+        op.call = seen.call;
         op.stream = streams.try_emplace(seen.stream, static_cast<std::int32_t>(streams.size())).first->second;
         const Nanoseconds took = durations[static_cast<std::size_t>(at - begin)];
         op.start = seen.start;
@@ -87,6 +118,7 @@ Iteration iteration_at(const History& history, Position begin, Position period) 
         }
         trace.header.ideal += op.duration;
     }
+    share_flops(history, begin, trace);
     return iteration;
 }
 

@@ -23,6 +23,10 @@ struct ObservedOp {
     std::uint64_t shape = 0;    // hash of what else makes two ops the same: dimensions, sizes
     std::uint64_t stream = 0;   // the stream's handle
     std::int32_t timer = -1;    // that measures it; -1: none
+    const char* range = "";     // the program's NVTX ranges around it; lives as long as the process
+    const char* call = "";      // of a mathematics library, that submitted it; lives as long as the process
+    std::uint64_t call_number = 0;  // 0: none
+    double call_flops = 0;      // of all ops of that call together
     bool after_gap = false;     // the recorder's: ops before it were dropped
     std::uint32_t count = 0;    // of touches
     Touch touches[inline_touches];

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "profiler/trace/writer/json_line.hpp"
 
 namespace udnnmem::profiler {
+namespace {
+constexpr std::size_t kMostMarks = 64;  // an iteration is found within so many
+}
 
 Recorder::Recorder(Settings settings) : settings_(std::move(settings)), ring_(settings_.queue) {}
 
@@ -25,24 +29,34 @@ void Recorder::op(ObservedOp& op) noexcept {
     if (settings_.wake && (turn + 1) % (ring_.capacity() / 4) == 0) settings_.wake();
 }
 
-void Recorder::note(std::uint64_t address, std::uint64_t bytes, bool made, std::int32_t tag) noexcept try {
+void Recorder::note(std::uint64_t address, std::uint64_t bytes, Life::Kind kind, std::int32_t tag) noexcept try {
     if (!on()) return;
     std::lock_guard lock(lives_mutex_);
-    lives_.push_back({ring_.pushed(), address, bytes, made, tag});
+    lives_.push_back({ring_.pushed(), address, bytes, kind, tag});
 } catch (const std::bad_alloc&) {
     stop();
 }
 
-void Recorder::allocated(std::uint64_t address, std::uint64_t bytes, std::int32_t tag) noexcept { note(address, bytes, true, tag); }
-void Recorder::released(std::uint64_t address) noexcept { note(address, 0, false, -1); }
+void Recorder::allocated(std::uint64_t address, std::uint64_t bytes, std::int32_t tag) noexcept { note(address, bytes, Life::Kind::made, tag); }
+void Recorder::released(std::uint64_t address) noexcept { note(address, 0, Life::Kind::released, -1); }
+void Recorder::mark() noexcept {
+    marks_told_.fetch_add(1, std::memory_order_relaxed);
+    note(0, 0, Life::Kind::mark, -1);
+}
 
 // The lives that came before op number `before`.
 void Recorder::take_lives(std::uint64_t before) {
     std::lock_guard lock(lives_mutex_);
     while (!lives_.empty() && lives_.front().before <= before) {
         const Life& life = lives_.front();
-        if (life.made) history_.allocated(life.address, life.bytes, life.tag);
-        else history_.released(life.address);
+        switch (life.kind) {
+            case Life::Kind::made: history_.allocated(life.address, life.bytes, life.tag); break;
+            case Life::Kind::released: history_.released(life.address); break;
+            case Life::Kind::mark:
+                if (marks_.empty() || marks_.back() != history_.end()) marks_.push_back(history_.end());
+                if (marks_.size() > kMostMarks) marks_.pop_front();
+                break;
+        }
         lives_.pop_front();
     }
 }
@@ -59,13 +73,30 @@ void Recorder::take_ops() {
         const std::int32_t timer = op.timer;
         const Position at = history_.add(op);
         if (timer >= 0) pending_.push_back({at, timer});
-        if (finder_.advance() && finder_.period() > told_period_) {
-            found_period_ = finder_.period();
-            found_begin_ = iteration_begin(history_, found_period_);
-            found_end_ = history_.end();
-        }
+        const bool fresh = finder_.advance() && finder_.period() > told_period_;
+        if (!marks_.empty()) find_between_marks();
+        else if (fresh) find(iteration_begin(history_, finder_.period()), finder_.period());
     }
     take_lives(taken_);
+}
+
+void Recorder::find(Position begin, Position period) {
+    found_begin_ = begin;
+    found_period_ = period;
+    found_end_ = history_.end();
+}
+
+// The iteration that ends at the last mark is a whole number of periods long, and was seen before.
+void Recorder::find_between_marks() {
+    const Position period = finder_.period(), last = marks_.back();
+    if (period == 0 || found_period_ || last <= history_.begin()) return;
+    for (std::size_t i = marks_.size() - 1; i-- > 0;) {
+        const Position length = last - marks_[i];
+        if (history_.end() - marks_[i] > finder_.held()) return;
+        if (length % period != 0) continue;
+        if (length > told_period_) find(marks_[i], length);
+        return;
+    }
 }
 
 void Recorder::read_timers() {
@@ -98,6 +129,9 @@ std::string Recorder::lines() {
         line.add("index", op.index.value).add("name", op.name).add("stream", op.stream).add("duration_ns", op.duration);
         if (op.start.value >= 0) line.add("start_ns", op.start);
         line.add("reads", op.reads).add("writes", op.writes);
+        if (!op.range.empty()) line.add("range", op.range);
+        if (!op.call.empty()) line.add("call", op.call);
+        if (op.flops > 0) line.add("flops", op.flops);
         text += line.finish();
     }
     return text;
@@ -117,7 +151,14 @@ std::string Recorder::drain(bool last) {
     }
     const bool searching = finder_.period() == 0;
     timing_.store(searching, std::memory_order_relaxed);
-    if (!searching && !found_period_ && finder_.held() >= std::max(settings_.watched_least, settings_.watched_periods * finder_.period())) stop();
+    if (!searching && !found_period_ && finder_.held() >= std::max(settings_.watched_least, settings_.watched_periods * finder_.period())) {
+        if (told_period_ == 0) {  // what repeats keeps to no marks
+            find(iteration_begin(history_, finder_.period()), finder_.period());
+            text += lines();
+            told_period_ = std::exchange(found_period_, 0);
+        }
+        stop();
+    }
     if (history_.end() - history_.begin() >= settings_.most_ops) stop();
     if (!on() || last) {
         stop();

@@ -50,6 +50,10 @@ class Recorder {
     // `tag`: the run's own number for it, as its events have it; -1: none.
     void allocated(std::uint64_t address, std::uint64_t bytes, std::int32_t tag = -1) noexcept;
     void released(std::uint64_t address) noexcept;
+    // The program says that an iteration begins (UDNNMEM_ITERATION_MARK). Then one runs from such a mark to another; without any,
+    // or where what repeats does not keep to them, as without.
+    void mark() noexcept;
+    std::uint64_t marks() const noexcept { return marks_told_.load(std::memory_order_relaxed); }
 
     // Takes in what was told since. Lines for the trace file (profiler/trace/README.md: `learned`, `buffer`, `op`), empty
     // as a rule. `last`: no more calls come; what was found is told even if not all its times are there.
@@ -57,16 +61,19 @@ class Recorder {
 
   private:
     struct Life {
+        enum class Kind : std::uint8_t { made, released, mark };
         std::uint64_t before;   // ops that were told before it
         std::uint64_t address, bytes;
-        bool made;
+        Kind kind;
         std::int32_t tag;
     };
     struct Pending {
         Position at;
         std::int32_t timer;
     };
-    void note(std::uint64_t address, std::uint64_t bytes, bool made, std::int32_t tag) noexcept;
+    void note(std::uint64_t address, std::uint64_t bytes, Life::Kind kind, std::int32_t tag) noexcept;
+    void find(Position begin, Position period);
+    void find_between_marks();
     void take_ops();
     void take_lives(std::uint64_t before);
     void read_timers();
@@ -79,11 +86,13 @@ class Recorder {
     std::atomic<bool> gap_{false};            // an op was dropped since the last one that was not
     std::mutex lives_mutex_;
     std::deque<Life> lives_;                  // under lives_mutex_
+    std::atomic<std::uint64_t> marks_told_{0};
 
     // The consumer's.
     History history_;
     IterationFinder finder_{history_};
     std::deque<Pending> pending_;
+    std::deque<Position> marks_;              // the last of them, ascending
     std::uint64_t taken_ = 0;
     Position found_begin_ = -1, found_end_ = -1, found_period_ = 0;  // found, not yet told
     Position told_period_ = 0;

@@ -70,6 +70,7 @@ struct RunLink {
     std::int32_t device = 0;
     double in_bytes_per_second = 0, out_bytes_per_second = 0;            // each alone
     double both_in_bytes_per_second = 0, both_out_bytes_per_second = 0;  // at the same time
+    std::vector<std::int64_t> sizes, in_by_size, out_by_size;            // bytes of a copy, and the rates that it reached
 };
 
 // The program was told CUDA_ERROR_OUT_OF_MEMORY: who held what.
@@ -99,7 +100,14 @@ struct RunSequence {
     Count turns = 0;                  // times that the run came to it from elsewhere
     Count iterations = 0, planned_iterations = 0;   // followed from end to end; of those, by a plan
     Count given_up = 0;               // plans that measured worse than what came before them
+    Bytes peak_promised, peak;        // of device memory for what can be moved, by the plan in force: as promised, and the most in an iteration
     Nanoseconds ideal, promised, planned, demand;   // of an iteration: with all memory; by the plan in force, promised and measured; on demand. 0: none
+};
+
+// So many ops of one kernel (or copy) that may not be run again, and why.
+struct NotReplayable {
+    std::string kernel, why;
+    Count ops = 0;
 };
 
 // So many times the run did `seen` where a sequence has `expected`.

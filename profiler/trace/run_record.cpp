@@ -57,6 +57,7 @@ class Reader {
         if (kind == "adaptation") return take_adaptation(record);
         if (kind == "step") return take_step(record);
         if (kind == "misprediction") return take_misprediction(record);
+        if (kind == "not_replayable") return take_not_replayable(record);
         if (kind == "summary") return take_summary(record);
         if (kind == "learned") return record.read_integer_or("searched", 0, most, 0, run.searched);
         if (kind == "op" || kind == "buffer") iteration_seen = true;
@@ -113,7 +114,13 @@ class Reader {
         return record.read_number_or("in_bytes_per_second", 0, 0, link.in_bytes_per_second) &&
                record.read_number_or("out_bytes_per_second", 0, 0, link.out_bytes_per_second) &&
                record.read_number_or("both_in_bytes_per_second", 0, 0, link.both_in_bytes_per_second) &&
-               record.read_number_or("both_out_bytes_per_second", 0, 0, link.both_out_bytes_per_second);
+               record.read_number_or("both_out_bytes_per_second", 0, 0, link.both_out_bytes_per_second) && take_sizes(record, link);
+    }
+
+    bool take_sizes(Record& record, RunLink& link) {
+        if (!record.has("sizes")) return true;
+        if (!record.read_integers("sizes", 0, most, link.sizes) || !record.read_integers("in_by_size", 0, most, link.in_by_size) || !record.read_integers("out_by_size", 0, most, link.out_by_size)) return false;
+        return (link.sizes.size() == link.in_by_size.size() && link.sizes.size() == link.out_by_size.size()) || record.fail("sizes", "must be as many as in_by_size and out_by_size");
     }
 
     bool take_event(Record& record) {
@@ -155,7 +162,7 @@ class Reader {
         if (!record.read_integer("id", 0, INT32_MAX, id) || !record.read_text_or("first", "", s.first)) return false;
         s.id = static_cast<std::int32_t>(id);
         for (const auto& [field, to] : {std::pair{"ops", &s.ops}, {"turns", &s.turns}, {"iterations", &s.iterations}, {"planned_iterations", &s.planned_iterations}, {"given_up", &s.given_up},
-                                        {"ideal_ns", &s.ideal.value}, {"promised_ns", &s.promised.value}, {"planned_ns", &s.planned.value}, {"demand_ns", &s.demand.value}})
+                                        {"peak_promised_bytes", &s.peak_promised.value}, {"peak_bytes", &s.peak.value}, {"ideal_ns", &s.ideal.value}, {"promised_ns", &s.promised.value}, {"planned_ns", &s.planned.value}, {"demand_ns", &s.demand.value}})
             if (!record.read_integer_or(field, 0, most, 0, *to)) return false;
         run.sequences.push_back(std::move(s));
         return true;
@@ -184,6 +191,13 @@ class Reader {
         s.sequence = static_cast<std::int32_t>(sequence), s.index = static_cast<std::int32_t>(index), s.cause = static_cast<std::int32_t>(cause);
         s.buffer = BufferId(static_cast<std::int32_t>(buffer));
         run.steps.push_back(std::move(s));
+        return true;
+    }
+
+    bool take_not_replayable(Record& record) {
+        NotReplayable r;
+        if (!record.read_text_or("kernel", "", r.kernel) || !record.read_text_or("why", "", r.why) || !record.read_integer_or("ops", 0, most, 0, r.ops)) return false;
+        run.not_replayable.push_back(std::move(r));
         return true;
     }
 

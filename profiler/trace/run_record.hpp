@@ -40,6 +40,7 @@ struct RunRecord {
     std::vector<RunSequence> sequences;           // that it was followed through, as they were learned
     std::vector<Adaptation> adaptations;          // in their order
     std::vector<RunStep> steps;                   // of a sequence one after the other
+    std::vector<NotReplayable> not_replayable;               // most frequent first
     std::vector<Misprediction> mispredictions;    // most frequent first
     std::vector<BufferMoves> buffers;  // those that moved, most bytes moved first
     Trace iteration;                  // no ops: none was recorded

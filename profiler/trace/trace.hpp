@@ -39,6 +39,7 @@ struct TraceOp {
     bool replayable = false;       // the same inputs give the same bytes; costs `duration`
     double flops = 0;              // 0: unknown
     Nanoseconds start{-1};         // when it began in the run, on the clock of its events; -1: not known
+    std::string call;              // of a mathematics library that submitted it, "cublasSgemm_v2"; "": none
     std::string range;             // the program's NVTX ranges around its launch, outermost first, "step/forward"; "": none
 };
 

@@ -20,16 +20,6 @@ Phase phase_of(const std::string& name) {
     return Phase::unknown;
 }
 
-const char* name_of(Phase phase) {
-    switch (phase) {
-        case Phase::forward: return "forward";
-        case Phase::backward: return "backward";
-        case Phase::update: return "update";
-        case Phase::unknown: break;
-    }
-    return "unknown";
-}
-
 // Collects the records of one file; `sizes_` and `times_` guard every later sum against overflow.
 class Reader {
 public:
@@ -40,6 +30,7 @@ public:
         if (kind == "buffer") return take_buffer(record);
         if (kind == "op") return take_op(record);
         if (kind == "learned") return take_learned(record);
+        if (kind == "unchanged") return take_unchanged(record);
         return true;
     }
 
@@ -66,6 +57,21 @@ private:
         trace_.ops.clear();
         sizes_ = times_ = 0;
         return record.read_integer_or("ideal_ns", 0, most, 0, trace_.header.ideal.value);
+    }
+
+    // Of the iteration before it, unless that was replaced: an op was not seen to write these, so it only reads them.
+    bool take_unchanged(Record& record) {
+        std::int64_t ops = 0, at = 0;
+        std::vector<std::int64_t> buffers;
+        if (!record.read_integer("ops", 0, most_ops, ops) || !record.read_integer("op", 0, most_ops, at) || !record.read_integers("buffers", 0, INT32_MAX, buffers)) return false;
+        if (ops != static_cast<std::int64_t>(trace_.ops.size())) return true;
+        if (at >= ops) return record.fail("op", fmt::format("must be below {}, the number of ops", ops));
+        TraceOp& op = trace_.ops[static_cast<std::size_t>(at)];
+        std::erase_if(op.writes, [&](BufferId id) {
+            const std::int32_t run_id = trace_.buffers[static_cast<std::size_t>(id.value)].run_id;
+            return run_id >= 0 && std::find(buffers.begin(), buffers.end(), run_id) != buffers.end() && std::find(op.reads.begin(), op.reads.end(), id) != op.reads.end();
+        });
+        return true;
     }
 
     bool take_buffer(Record& record) {
@@ -117,7 +123,7 @@ private:
         if (!record.read_integer("index", 0, most_ops, index)) return false;
         if (index != next) return record.fail("index", fmt::format("ops come in ascending order from 0: must be {}, is {}", next, index));
         op.index = OpIndex(static_cast<std::int32_t>(index));
-        if (!record.read_text_or("name", "", op.name) || !record.read_text_or("phase", "", phase) || !record.read_text_or("range", "", op.range) ||
+        if (!record.read_text_or("name", "", op.name) || !record.read_text_or("phase", "", phase) || !record.read_text_or("range", "", op.range) || !record.read_text_or("call", "", op.call) ||
             !record.read_integer_or("stream", INT32_MIN, INT32_MAX, 0, stream) || !record.read_integer("duration_ns", 0, most, op.duration.value) ||
             !take_access_set(record, "reads", op.index.value, op.reads) || !take_access_set(record, "writes", op.index.value, op.writes) ||
             !record.read_integer_or("start_ns", -1, most, -1, op.start.value) ||
@@ -159,6 +165,16 @@ void append_ids(std::string& to, const std::vector<BufferId>& ids) {
 }
 
 }  // namespace
+
+const char* name_of(Phase phase) {
+    switch (phase) {
+        case Phase::forward: return "forward";
+        case Phase::backward: return "backward";
+        case Phase::update: return "update";
+        case Phase::unknown: break;
+    }
+    return "unknown";
+}
 
 Expected<Trace> parse_trace(const std::string& name, std::string_view text) {
     Reader reader;
@@ -229,6 +245,7 @@ std::string format_trace(const Trace& trace) {
         append_ids(text, op.reads);
         text += ",\"writes\":";
         append_ids(text, op.writes);
+        if (!op.call.empty()) text += ",\"call\":" + quoted(op.call);
         if (!op.range.empty()) text += ",\"range\":" + quoted(op.range);
         fmt::format_to(out, ",\"workspace_bytes\":{},\"replayable\":{},\"flops\":{}}}\n", op.workspace.value, op.replayable, op.flops);
     }

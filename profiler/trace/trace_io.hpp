@@ -19,6 +19,9 @@ Expected<Trace> read_trace(const std::string& path);
 // The same for text in memory; `name` stands for the file in errors.
 Expected<Trace> parse_trace(const std::string& name, std::string_view text);
 
+// As traces have it: "unknown" for what is not known.
+const char* name_of(Phase phase);
+
 // The invariants of Trace (trace.hpp), and that sums of all sizes and of all times fit in 62 bits.
 // Error: one line that names the buffer or op, the field and the rule.
 Expected<void> validate(const Trace& trace);

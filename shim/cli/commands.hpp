@@ -20,6 +20,7 @@ namespace udnnmem::cli {
 std::vector<std::string> take_run_command(std::vector<std::string>& words);
 void add_run_command(CLI::App& app, std::vector<std::string> program);
 void add_report_command(CLI::App& app);
+void add_top_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_advise_command(CLI::App& app);

@@ -19,6 +19,7 @@
 #include "shim/host/host_memory.hpp"
 #include "shim/cli/installation.hpp"
 #include "shim/cli/trial.hpp"
+#include "shim/frameworks/frameworks.hpp"
 #include "shim/options/options.hpp"
 #include "shim/options/pattern.hpp"
 
@@ -104,9 +105,9 @@ Finding check_cupti() {
             if (void* const known = ::dlsym(handle, "cuptiGetVersion")) ::dladdr(known, &info);
             return Finding{Verdict::ok, info.dli_fname ? info.dli_fname : name};
         });
-        if (found.verdict == Verdict::ok) return {Verdict::ok, "CUPTI: " + found.text + " (not needed by demand paging)"};
+        if (found.verdict == Verdict::ok) return {Verdict::ok, "CUPTI: " + found.text + ": ops are timed by it while the iteration is learned"};
     }
-    return {Verdict::ok, "CUPTI: not found, and not needed by demand paging"};
+    return {Verdict::ok, "CUPTI: not found: ops are timed by event pairs while the iteration is learned"};
 }
 
 Finding check_trace(const Options& options) {
@@ -116,6 +117,27 @@ Finding check_trace(const Options& options) {
     if (::access(folder.c_str(), W_OK | X_OK) != 0)
         return {Verdict::warn, fmt::format("trace: {} cannot be written in: {}: name another file in UDNNMEM_TRACE, or off", folder, std::strerror(errno))};
     return {Verdict::ok, "trace: " + options.trace.text};
+}
+
+// What the library will set for the frameworks of the Python that a shell finds here.
+void check_frameworks(Report& report, const Options& options) {
+    const frameworks::Lookup lookup = [](const char* variable) -> const char* { return std::getenv(variable); };
+    auto python = frameworks::python_on_path("python3", lookup);
+    if (!python) python = frameworks::python_on_path("python", lookup);
+    if (!python) return report.add({Verdict::ok, "frameworks: no Python on PATH"});
+    std::error_code error;
+    const auto tool = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+    const auto installed = frameworks::distributions(frameworks::package_folders(*python, lookup));
+    const auto switches = frameworks::decide(installed, lookup, frameworks::site_folder(tool.string()));
+    if (switches.empty()) report.add({Verdict::ok, "frameworks: none that must be told to pass allocations through (" + python->invoked + ")"});
+    for (const frameworks::Switch& s : switches) {
+        const std::string name = fmt::format("frameworks: {} {}: ", s.framework, s.version);
+        if (s.chosen.find("expandable_segments:True") != std::string::npos)
+            report.add({Verdict::warn, name + s.chosen + " is left as it is, but hides what PyTorch allocates from us: unset it"});
+        else if (!s.chosen.empty()) report.add({Verdict::ok, name + s.chosen + " is left as it is"});
+        else if (options.frameworks == When::off) report.add({Verdict::ok, fmt::format("{}{}={} will not be set (UDNNMEM_FRAMEWORKS=off)", name, s.variable, s.value)});
+        else report.add({Verdict::ok, fmt::format("{}{}={} will be set", name, s.variable, s.value)});
+    }
 }
 
 void check_options(Report& report, const Options*& options) {
@@ -146,6 +168,7 @@ void doctor() {
     const Options* options = nullptr;
     check_options(report, options);
     report.add(check_library());
+    check_frameworks(report, *options);
     // From here on trials load the driver: untouched, even where this tool itself runs under the library.
     ::setenv("UDNNMEM_DISABLE", "1", 1);
     const Finding driver = in_child(try_driver);
@@ -156,6 +179,7 @@ void doctor() {
         if (device.verdict == Verdict::ok) {
             report.add(in_child(try_virtual_memory));
             report.add(in_child(try_host_frames));
+            report.add(in_child(try_link));
         }
     }
     report.add(check_memory(*options));

@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
     udnnmem::cli::add_report_command(app);
     udnnmem::cli::add_plan_command(app);
     udnnmem::cli::add_advise_command(app);
+    udnnmem::cli::add_top_command(app);
     udnnmem::cli::add_doctor_command(app);
     add_options_table_command(app);
     try {

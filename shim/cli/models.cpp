@@ -43,7 +43,7 @@ Json kinds_of(const Trace& trace) {
     };
     std::map<std::string, Sum> sums;
     for (const TraceOp& op : trace.ops) {
-        Sum& sum = sums[kind_of(op.name)];
+        Sum& sum = sums[kind_of(op.call.empty() ? op.name : op.call)];
         ++sum.ops;
         sum.time += op.duration.value;
         sum.flops += op.flops;

@@ -1,4 +1,4 @@
-CLI_LIBRARIES := options host policy trace
+CLI_LIBRARIES := frameworks options host live_reader policy trace
 CLI_SOURCES := $(filter-out shim/cli/main.cpp,$(wildcard shim/cli/*.cpp))
 # The page of the HTML report travels as text.
 PAGE_PARTS := $(addprefix shim/cli/page/page.,html css js)
@@ -8,5 +8,5 @@ $(B)/gen/shim/cli/page.inc: $(PAGE_PARTS)
 $(call objects,shim/cli/page.cpp): $(B)/gen/shim/cli/page.inc
 FLAGS_shim_cli_ := -I$(B)/gen
 $(call library,cli,$(CLI_SOURCES))
-$(call program,udnnmem,shim/cli/main.cpp,cli $(CLI_LIBRARIES),-l:libzstd.a -ldl -static-libstdc++ -static-libgcc)
+$(call program,udnnmem,shim/cli/main.cpp,cli $(CLI_LIBRARIES),-l:libzstd.a -ldl -static-libstdc++ -static-libgcc $(OLDER_GLIBC))
 DEFAULT += $(B)/udnnmem

@@ -9,6 +9,7 @@
 #include "shim/cli/page.hpp"
 #include "shim/cli/report_fields.hpp"
 #include "shim/cli/report_formats.hpp"
+#include "shim/cli/report_ranges.hpp"
 
 namespace udnnmem::cli {
 namespace {
@@ -59,7 +60,7 @@ Json columns_of(const Trace& trace, const IterationView& view) {
         ops["start"].push_back(start - before);
         ops["duration"].push_back(op.duration.value);
         ops["stream"].push_back(op.stream);
-        ops["phase"].push_back(static_cast<int>(op.phase));
+        ops["phase"].push_back(static_cast<int>(phase_of(op)));
         ops["range"].push_back(ranges.of(op.range));
         ops["flops"].push_back(op.flops);
         ops["workspace"].push_back(op.workspace.value);

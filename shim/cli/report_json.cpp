@@ -4,6 +4,7 @@
 #include "shim/cli/report_fields.hpp"
 #include "shim/cli/report_formats.hpp"
 #include "shim/cli/report_plan.hpp"
+#include "shim/cli/report_ranges.hpp"
 
 namespace udnnmem::cli {
 namespace {
@@ -19,11 +20,14 @@ Json raw(Nanoseconds t) { return t.value; }
 Json rate(double bytes_per_second) { return bytes_per_second > 0 ? Json(bytes_per_second) : Json(nullptr); }
 
 Json link_of(const RunLink& link) {
+    Json by_size = Json::array();
+    for (std::size_t i = 0; i < link.sizes.size(); ++i) by_size.push_back({{"bytes", link.sizes[i]}, {"in_bytes_per_second", link.in_by_size[i]}, {"out_bytes_per_second", link.out_by_size[i]}});
     return {{"device", link.device},
             {"in_bytes_per_second", rate(link.in_bytes_per_second)},
             {"out_bytes_per_second", rate(link.out_bytes_per_second)},
             {"both_in_bytes_per_second", rate(link.both_in_bytes_per_second)},
-            {"both_out_bytes_per_second", rate(link.both_out_bytes_per_second)}};
+            {"both_out_bytes_per_second", rate(link.both_out_bytes_per_second)},
+            {"by_size", by_size}};
 }
 
 Json config_of(const RunConfig& config) {
@@ -98,9 +102,6 @@ Json report_fields(const Report& of) {
         report["ops"] = iteration.ops.size();
         report["peak_live_bytes"] = peak_live(iteration).value;
     }
-    report["drops"] = 0;
-    report["replays"] = 0;
-    report["replay_ns"] = 0;
     report["mispredictions"] = run.summary.strayed;
     report["eta_ideal"] = nullptr;
     report["eta_bound"] = nullptr;
@@ -121,6 +122,7 @@ Json report_fields(const Report& of) {
     report["out_of_memory"] = Json::array();
     for (const OutOfMemory& refusal : run.refusals) report["out_of_memory"].push_back(refusal_of(refusal));
     add_plan_fields(report, run);
+    report["ranges"] = ranges_of(iteration);
     report["iteration"] = iteration.ops.empty() ? Json(nullptr) : iteration_of(iteration, view);
     return report;
 }

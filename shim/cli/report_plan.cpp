@@ -12,7 +12,7 @@ namespace {
 using namespace profiler;
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t most_mispredictions = 5, most_steps = 5;   // of the tables in words; JSON has all
+constexpr std::size_t most_mispredictions = 5, most_refusals = 8, most_steps = 5;   // of the tables in words; JSON has all
 
 // Of each step; -1: not known.
 std::vector<std::int64_t> delays_of(const std::vector<RunStep>& steps) {
@@ -34,7 +34,7 @@ std::vector<std::int64_t> delays_of(const std::vector<RunStep>& steps) {
 
 Json sequence_of(const RunSequence& s) {
     return {{"id", s.id}, {"first", s.first}, {"ops", s.ops}, {"turns", s.turns}, {"iterations", s.iterations}, {"planned_iterations", s.planned_iterations}, {"given_up", s.given_up},
-            {"ideal_ns", s.ideal.value}, {"promised_ns", s.promised.value}, {"planned_ns", s.planned.value}, {"demand_ns", s.demand.value}};
+            {"peak_promised_bytes", s.peak_promised.value}, {"peak_bytes", s.peak.value}, {"ideal_ns", s.ideal.value}, {"promised_ns", s.promised.value}, {"planned_ns", s.planned.value}, {"demand_ns", s.demand.value}};
 }
 
 }  // namespace
@@ -44,6 +44,8 @@ void add_plan_fields(Json& report, const RunRecord& run) {
     for (const RunSequence& s : run.sequences) report["sequences"].push_back(sequence_of(s));
     report["mispredicted"] = Json::array();
     for (const Misprediction& m : run.mispredictions) report["mispredicted"].push_back({{"expected", m.expected}, {"seen", m.seen}, {"times", m.times}});
+    report["not_replayable"] = Json::array();
+    for (const NotReplayable& r : run.not_replayable) report["not_replayable"].push_back({{"kernel", r.kernel}, {"why", r.why}, {"ops", r.ops}});
     report["adaptations"] = Json::array();
     for (const Adaptation& a : run.adaptations)
         report["adaptations"].push_back({{"sequence", a.sequence}, {"change", a.change}, {"before_ns", a.before.value}, {"promised_ns", a.promised.value}, {"measured_ns", a.measured.value}, {"kept", a.kept}});
@@ -62,6 +64,7 @@ void append_plan(std::string& to, const RunRecord& run) {
     for (const RunSequence& s : run.sequences) {
         to += fmt::format("  sequence {:<7} {} ops from {}: {} of {} iterations by plan, {} turns", s.id, human_count(s.ops), s.first, human_count(s.planned_iterations), human_count(s.iterations), human_count(s.turns));
         if (s.planned.value) to += fmt::format("; {} each, {} promised", human(s.planned), human(s.promised));
+        if (s.peak.value) to += fmt::format("; {} of memory, {} promised", human(s.peak), human(s.peak_promised));
         if (s.demand.value) to += fmt::format("; {} on demand", human(s.demand));
         if (s.given_up) to += fmt::format("; {} plans given up", human_count(s.given_up));
         to += '\n';
@@ -72,6 +75,8 @@ void append_plan(std::string& to, const RunRecord& run) {
     }
     for (const Misprediction& m : std::span(run.mispredictions).first(std::min(run.mispredictions.size(), most_mispredictions)))
         to += fmt::format("  stepped out      {} times at {}, where {} was expected\n", human_count(m.times), m.seen, m.expected);
+    for (const NotReplayable& r : std::span(run.not_replayable).first(std::min(run.not_replayable.size(), most_refusals)))
+        to += fmt::format("  not run again    {} ops of {}: it {}\n", human_count(r.ops), r.kernel, r.why);
     const std::vector<std::int64_t> delays = delays_of(run.steps);
     std::vector<std::size_t> worst;
     for (std::size_t i = 0; i < delays.size(); ++i)

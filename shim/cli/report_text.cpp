@@ -6,6 +6,7 @@
 #include "shim/cli/format.hpp"
 #include "shim/cli/report_formats.hpp"
 #include "shim/cli/report_plan.hpp"
+#include "shim/cli/report_ranges.hpp"
 
 namespace udnnmem::cli {
 namespace {
@@ -32,7 +33,7 @@ void append_figures(std::string& to, const RunRecord& run) {
     to += fmt::format("  peak on host     {}\n", human(s.peak_host_bytes));
     to += fmt::format("  moved in         {} in {} fetches\n", human(s.bytes_in), human_count(s.fetches));
     to += fmt::format("  moved out        {} in {} evictions, {} of them clean\n", human(s.bytes_out), human_count(s.evictions), human_count(s.clean_evictions));
-    if (s.drops) to += fmt::format("  computed again   {} buffers that had been dropped, {} in kernels\n", human_count(s.replays), human(s.replay_ns));
+    if (s.drops) to += fmt::format("  computed again   {} buffers that had been dropped, {} in {} kernels and copies; {} that never crossed the link\n", human_count(s.replays), human(s.replay_ns), human_count(s.replayed_ops), human(s.bytes_dropped));
     to += fmt::format("  stalls           {} launches waited, {} in all\n", human_count(s.stalls), human(s.stall_ns));
     to += fmt::format("  from host frames {} ops\n", human_count(s.served_from_host));
     to += fmt::format("  verified moves   {}, {} differed\n", human_count(s.verified_moves), human_count(s.failed_verifications));
@@ -128,10 +129,14 @@ std::string report_text(std::span<const Report> reports) {
                                 human(config.host_budget), config.policy);
         for (const RunLink& link : run.links)
             text += fmt::format("  link {}           {} in, {} out\n", link.device, human_rate(link.in_bytes_per_second), human_rate(link.out_bytes_per_second));
+        for (const RunLink& link : run.links)
+            if (link.both_in_bytes_per_second > 0 && link.both_out_bytes_per_second > 0)
+                text += fmt::format("  link {}, both ways {} in and {} out at once\n", link.device, human_rate(link.both_in_bytes_per_second), human_rate(link.both_out_bytes_per_second));
         if (run.has_summary) append_figures(text, run);
         append_plan(text, run);
         if (!run.iteration.ops.empty()) append_iteration(text, run.iteration);
         else if (run.searched) text += fmt::format("  one iteration    not found: nothing that repeats in {} ops\n", human_count(run.searched));
+        append_ranges(text, run.iteration);
         if (run.has_summary && !run.ended) text += "  the program was killed, or still runs: figures of its last second may be missing\n";
         if (!run.has_summary && run.iteration.ops.empty()) text += "  no figures were recorded: the program was killed within its first second of GPU work\n";
         for (const OutOfMemory& refusal : run.refusals) text += "  " + explanation(refusal) + "\n";

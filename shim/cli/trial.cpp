@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +22,7 @@ namespace udnnmem::cli {
 namespace {
 
 constexpr int oldest_driver = 12040;
+constexpr double slow_link = 2e9;   // bytes per second: PCIe 3.0 x16 carries 12e9 and more
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
@@ -163,6 +165,38 @@ Finding pinned_memory(const std::string& why) {
     return {Verdict::warn, "host frames: not mappable (" + why + "): evicted buffers go to pinned memory, unpredicted launches wait for their data; a newer driver may do better"};
 }
 
+// Bytes per second of one copy each way, the better of several; pinned memory, timed by events.
+Finding link() {
+    const Device device;
+    constexpr std::size_t bytes = std::size_t{16} << 20;
+    constexpr int times = 3;
+    void* host = nullptr;
+    CUdeviceptr there = 0;
+    CUevent begin = nullptr, end = nullptr;
+    CUstream stream = nullptr;
+    CALL(cuMemHostAlloc, &host, bytes, 0u);
+    CALL(cuMemAlloc, &there, bytes);
+    CALL(cuStreamCreate, &stream, static_cast<unsigned>(CU_STREAM_NON_BLOCKING));
+    CALL(cuEventCreate, &begin, 0u);
+    CALL(cuEventCreate, &end, 0u);
+    double rate[2] = {0, 0};
+    for (int i = 0; i < 2 * times; ++i) {
+        const bool in = i % 2 == 0;
+        CALL(cuEventRecord, begin, stream);
+        if (in) CALL(cuMemcpyHtoDAsync, there, static_cast<const void*>(host), bytes, stream);
+        else CALL(cuMemcpyDtoHAsync, host, there, bytes, stream);
+        CALL(cuEventRecord, end, stream);
+        CALL(cuEventSynchronize, end);
+        float ms = 0;
+        call_named("cuEventElapsedTime", symbol<CUresult(float*, CUevent, CUevent)>("cuEventElapsedTime"), &ms, begin, end);   // by its first name: drivers before 12.8 have no other
+        if (ms > 0) rate[!in] = std::max(rate[!in], static_cast<double>(bytes) / ms * 1e3);
+    }
+    const auto text = [](double r) { return r > 0 ? fmt::format("{:.1f} GB/s", r / 1e9) : std::string("too fast to tell"); };
+    const bool slow = rate[0] > 0 && rate[0] < slow_link;
+    return {slow ? Verdict::warn : Verdict::ok,
+            fmt::format("link: {} to the device, {} back{}", text(rate[0]), text(rate[1]), slow ? ": an eighth of a card's slot or less: look at `nvidia-smi -q` (PCIe generation and width), and at what else uses it" : "")};
+}
+
 Finding guarded(const char* what, Finding (*body)(), const char* fix) {
     if (!library()) return no_driver();
     try {
@@ -220,6 +254,10 @@ Finding try_host_frames() {
         why = stop.what();
         return guarded("host frames", [] { return pinned_memory(why); }, "buffers cannot be evicted without pinned memory: raise the limit on locked memory (ulimit -l)");
     }
+}
+
+Finding try_link() {
+    return guarded("link", link, "buffers move by such copies: look at what nvidia-smi says of the device");
 }
 
 Finding in_child(const std::function<Finding()>& body, int seconds) {

@@ -21,6 +21,7 @@ Finding in_child(const std::function<Finding()>& body, int seconds = 20);
 Finding try_driver();          // is there one, and is it 12.4 or later
 Finding try_device();          // is there a device
 Finding try_virtual_memory();  // reserve, create, map, write through it, unmap, map again elsewhere
+Finding try_link();            // copies each way, timed
 Finding try_host_frames();     // physical host memory mapped into the device's address space, written by the device, read here
 
 }  // namespace udnnmem::cli

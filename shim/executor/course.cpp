@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "shim/executor/plan_store.hpp"
+
 namespace udnnmem::executor {
 namespace {
 
@@ -29,8 +31,9 @@ std::int64_t settled(const std::vector<std::int64_t>& times) {
 Course::Course(int number, Sequence&& learned, const pager::Driver& driver)
     : id(number), sequence(std::move(learned)), follower(sequence), watch(std::make_unique<WriteWatch>(driver, sequence)), ways_(1), actual_(sequence.steps.size()) {}
 
-Course::Course(int number, Sequence&& learned, std::shared_ptr<const Rows> rows)
-    : id(number), sequence(std::move(learned)), follower(sequence), stored(true), stage(Stage::planned), ways_(1), next_(std::move(rows)), actual_(sequence.steps.size()) {}
+Course::Course(int number, Sequence&& learned, profiler::Trace&& was_seen, std::shared_ptr<replay::Known> was_known, std::shared_ptr<const Rows> rows)
+    : id(number), sequence(std::move(learned)), follower(sequence), stored(true), stage(Stage::planned), seen(std::move(was_seen)), known(std::move(was_known)), proven(known != nullptr),
+      ways_(1), next_(std::move(rows)), actual_(sequence.steps.size()) {}
 
 std::uint64_t Course::fingerprint() const {
     Fingerprint print;
@@ -47,8 +50,13 @@ std::uint64_t Course::fingerprint() const {
 
 std::shared_ptr<const Rows> Course::worth_storing() const {
     if (stored && next_) return next_;
-    // Proofs are not stored, so plans that rest on them are not.
-    const auto way = std::find_if(ways_.rbegin(), ways_.rend(), [](const Way& w) { return !w.rows || w.rows->replays.empty(); });
+    // Not a plan that rests on proofs which cannot be stored.
+    const auto lasts = [this](const Rows& rows) {
+        return std::all_of(rows.replays.begin(), rows.replays.end(), [this](const Rows::Replay& r) {
+            return std::all_of(r.slice->ops.begin(), r.slice->ops.end(), [this](std::int32_t k) { return storable(known->ops[static_cast<std::size_t>(k)]); });
+        });
+    };
+    const auto way = std::find_if(ways_.rbegin(), ways_.rend(), [&](const Way& w) { return !w.rows || lasts(*w.rows); });
     return way->rows && (stored || way->times[0].size() + way->times[1].size() >= kMeasured) ? way->rows : nullptr;
 }
 
@@ -104,6 +112,8 @@ void Course::tell_steps(std::vector<profiler::RunStep>& to) const {
     }
 }
 
+bool Course::judgeable() const { return ways_.back().times[1].size() >= kMeasured; }
+
 bool Course::to_be_improved() {
     Way& way = ways_.back();
     return stage == Stage::planned && improved < kImproved && way.rows && way.times[1].size() >= kCompared && !std::exchange(way.compared, true);
@@ -120,6 +130,11 @@ bool Course::measured(std::uint64_t tag, Nanoseconds took) {
         return true;
     }
     return false;
+}
+
+void Course::took(Bytes peak) {
+    Way& way = ways_.back();
+    if (way.peaks++) way.peak = std::max(way.peak, peak);
 }
 
 // Iterations that came after one of another course are compared with such.
@@ -149,6 +164,7 @@ Course::Figures Course::figures() const {
     f.by_plan = way.rows != nullptr;
     if (way.rows) {
         f.promised = way.rows->promised;
+        f.peak_promised = way.rows->peak, f.peak = way.peak;
         f.planned = way.typical();
     }
     return f;

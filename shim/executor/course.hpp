@@ -22,8 +22,8 @@ class Course {
   public:
     // `id`: in the order in which they were learned.
     Course(int id, Sequence&& learned, const pager::Driver& driver);
-    // One that an earlier run stored, with its plan.
-    Course(int id, Sequence&& learned, std::shared_ptr<const Rows> rows);
+    // One that an earlier run stored, with its plan and what it knew.
+    Course(int id, Sequence&& learned, profiler::Trace&& seen, std::shared_ptr<replay::Known> known, std::shared_ptr<const Rows> rows);
 
     const int id;
     const Sequence sequence;
@@ -33,6 +33,7 @@ class Course {
     std::uint64_t watched = 0;                  // ops up to here have to complete first
     std::uint64_t followed_at = 0;              // when it was last followed, in ops
     bool stored = false;                        // by an earlier run
+    bool planned_at_once = false;               // when it begins: see Executor::find_device()
     std::uint64_t turns = 0;                    // times that the program came to it from elsewhere
 
     // What is in force now; null: on demand.
@@ -49,6 +50,8 @@ class Course {
     void begin(std::uint64_t& last_tag);
     // An iteration took so long on the device. False: it was none of this course's.
     bool measured(std::uint64_t tag, Nanoseconds took);
+    // The device memory that an iteration of the way in force took, at most.
+    void took(Bytes peak);
     // What is in force is given up if it is worse than what came before: then what was measured of both, else zeros.
     struct Judgement {
         Nanoseconds is{0}, was{0};
@@ -67,6 +70,8 @@ class Course {
     const std::vector<Actual>& actual() const { return actual_; }
     void tell_steps(std::vector<profiler::RunStep>& to) const;   // by the plan in force
     Nanoseconds typical() const { return ways_.back().typical(); }
+    // The way in force was measured long enough to be judged.
+    bool judgeable() const;
     // The plan in force was measured long enough to be compared with what it promised. Once for each.
     bool to_be_improved();
     const std::vector<profiler::Adaptation>& adaptations() const { return adaptations_; }
@@ -74,22 +79,25 @@ class Course {
     std::shared_ptr<const Rows> worth_storing() const;
     // Once for each plan that comes to be worth it.
     bool newly_worth_storing();
-    // The plan that was stored is not to be used.
+    // The plan that was stored is not to be used; it is planned for anew, once `stage` says so.
     void drop_stored() { next_ = nullptr, stored = false, stage = Stage::fresh; }
+    // It is what comes next.
+    const Rows* stored_rows() const { return stored ? next_.get() : nullptr; }
 
     struct Figures {
         std::uint64_t iterations = 0, planned_iterations = 0;   // followed from end to end; of those, by a plan
         std::uint64_t given_up = 0;
         Nanoseconds promised{0}, demand{0}, planned{0};         // of an iteration; medians measured. 0: none
         bool by_plan = false;
+        Bytes peak_promised{0}, peak{0};
     };
     Figures figures() const;
 
     // The planning thread's.
-    enum class Stage { fresh, watching, proving, planned, improving };
+    enum class Stage { fresh, watching, proving, proven, planned, improving };
     Stage stage = Stage::fresh;                 // under the lock
-    std::shared_ptr<const Rows> first;
     profiler::Trace seen;                       // the sequence's trace with the writes that were seen
+    Bytes elsewhere{0};                         // of the memory: held by what is no part of it and has nowhere to go
     Nanoseconds promised{0};                    // by the best plan that was offered
     int slower = 0;                             // times that it was planned for a slower machine than was measured
     int improved = 0;                           // times that it was tried
@@ -104,6 +112,8 @@ class Course {
         std::shared_ptr<const Rows> rows;
         std::vector<std::int64_t> times[2];     // ns; [1] of iterations that came after one of this course
         bool judged[2] = {false, false}, told = false, compared = false;
+        std::uint64_t peaks = 0;                // iterations whose memory was measured ...
+        Bytes peak{0};                          // ... but the first, which began where the way before had left things
         std::ptrdiff_t adaptation = -1;         // of adaptations_
         Nanoseconds typical() const;
     };

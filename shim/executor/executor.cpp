@@ -10,6 +10,7 @@ namespace udnnmem::executor {
 namespace {
 
 constexpr std::chrono::milliseconds kPatience(100);   // with a planner, when the program ends
+constexpr double kMoreThanWhole = 1.02;               // an iteration of graphs node by node may take so much longer than of whole ones
 constexpr std::size_t kMispredictions = 256;          // kinds of them that are told apart
 
 }  // namespace
@@ -135,7 +136,20 @@ void Executor::begin_iteration() {
         improve_waits_ = true;
         job_ready_.notify_all();
     }
+    const Bytes peak(static_cast<std::int64_t>(device_->take_peak()));
+    if (whole_ && last_ == active_) active_->took(peak);
+    judge_pieces();
+    if (active_->planned_at_once) plan_at_once(*active_);
     active_->begin(last_tag_);
+}
+
+// What graphs do node by node is compared with what they did whole, once it runs by the best plan for it.
+void Executor::judge_pieces() {
+    if (!pieces_.load() || active_ == whole_graphs_.get() || active_->stage != Course::Stage::planned || !active_->judgeable()) return;
+    const Nanoseconds pieces = active_->typical(), whole = whole_graphs_->typical();
+    if (!whole.value || static_cast<double>(pieces.value) <= kMoreThanWhole * static_cast<double>(whole.value)) return;
+    settings_.say("graphs are launched whole again: " + std::to_string(pieces.value / 1000) + " us an iteration node by node, " + std::to_string(whole.value / 1000) + " us before");
+    pieces_.store(false);
 }
 
 // No order that was given counts any more.
@@ -162,7 +176,7 @@ CUresult Executor::replay_for(const Place& place, const pager::Op& op, const rep
             for (std::uint32_t i = rows->first_replay[k]; i < rows->first_replay[k + 1] && result == CUDA_SUCCESS; ++i)
                 result = replayer.replay(*rows->replays[i].slice, op.stream);
     }
-    if (rows && !rows->kept.empty() && rows->kept[k]) replayer.keep(*place.course->known, place.step, place.epoch, source);
+    if (rows && !rows->kept.empty() && rows->kept[k]) replayer.keep(place.course->known, place.step, place.epoch, source, op.stream);
     if (proves_.load(std::memory_order_relaxed)) {
         std::lock_guard lock(proof_mutex_);
         if (proving_ && place.step == Follower::nowhere) proving_->proof->lost();
@@ -391,7 +405,7 @@ std::vector<profiler::RunSequence> Executor::sequences() {
     for (const CoursePointer& c : courses_) {
         const Course::Figures f = c->figures();
         auto count = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
-        all.push_back({c->id, c->sequence.steps.front().name, count(c->sequence.steps.size()), count(c->turns), count(f.iterations), count(f.planned_iterations), count(f.given_up),
+        all.push_back({c->id, c->sequence.steps.front().name, count(c->sequence.steps.size()), count(c->turns), count(f.iterations), count(f.planned_iterations), count(f.given_up), f.peak_promised, f.peak,
                        c->sequence.plan_trace.header.ideal, f.promised, f.planned, f.demand});
     }
     return all;
@@ -402,6 +416,20 @@ std::vector<profiler::Misprediction> Executor::mispredictions() {
     std::vector<profiler::Misprediction> all;
     for (const auto& [what, times] : mispredictions_) all.push_back({what.first, what.second, static_cast<std::int64_t>(times)});
     std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.times > b.times; });
+    return all;
+}
+
+std::vector<profiler::NotReplayable> Executor::not_replayable() {
+    std::map<std::pair<std::string, std::string>, std::int64_t> counted;
+    {
+        std::lock_guard lock(mutex_);
+        for (const CoursePointer& c : courses_)
+            for (std::size_t k = 0; c->proven && k < c->known->ops.size(); ++k)
+                if (const char* why = c->known->ops[k].refused) ++counted[{c->sequence.steps[k].name, why}];
+    }
+    std::vector<profiler::NotReplayable> all;
+    for (const auto& [what, ops] : counted) all.push_back({what.first, what.second, ops});
+    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.ops > b.ops; });
     return all;
 }
 

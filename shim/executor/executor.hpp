@@ -47,6 +47,7 @@ class Executor {
         Nanoseconds second_look{5'000'000'000};    // ... and for a better one, in processor time
         std::function<void(const std::string&)> say;   // one line, for who asks for details. Any thread
         std::function<void(const std::string&)> note;  // one line that everybody should see
+        std::function<void(const std::string&)> record; // lines for the trace. May be empty; the planning thread
         std::string plan_file;                         // "": none
         std::function<std::string(CUdevice)> device_name;
         bool recompute = true;                         // what was dropped may be computed again
@@ -63,6 +64,11 @@ class Executor {
     void paging() noexcept {
         if (kept_back_.load(std::memory_order_relaxed)) [[unlikely]] reconsider();
     }
+
+    // The name of the op that a graph is which is launched whole.
+    static constexpr const char* graph_launch = "cuGraphLaunch";
+    // Whether graphs are to be launched node by node, so that what they make can be dropped. One load.
+    bool wants_pieces() const noexcept { return pieces_.load(std::memory_order_relaxed); }
 
     // Whether ops have to be told. One load.
     bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
@@ -125,6 +131,7 @@ class Executor {
     // For the trace: what was matched, and where the program did something else than was expected, most frequent first.
     std::vector<profiler::RunSequence> sequences();
     std::vector<profiler::Misprediction> mispredictions();
+    std::vector<profiler::NotReplayable> not_replayable();   // ops that may not be run again, most frequent first
     std::vector<profiler::Adaptation> adaptations();
     std::vector<profiler::RunStep> steps();
 
@@ -154,12 +161,14 @@ class Executor {
     void improve(Course& course);
     void set_stage(Course& course, Course::Stage stage);
     profiler::Trace what_is_known(const Course& course);
+    void make_replayer();
     bool begin_proof(Course& course);
     bool look_at_proof(Course& course);
-    policy::Machine machine(const profiler::Trace& trace);
+    policy::Machine machine(const Course& course);
     // stored.cpp
     void load();
     bool find_device();
+    void plan_at_once(Course& course);
     void discard_stored(const std::string& why);
     void discard_strangers();
     void store() noexcept;
@@ -181,12 +190,14 @@ class Executor {
     bool may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, const pager::Op& op);
     void strayed(const Course& from, std::int32_t expected, const char* name);
     void begin_iteration();
+    void judge_pieces();
     void lose();
     void restart_clock(std::int32_t step);
 
     pager::Pager& pager_;
     const Settings settings_;
     std::atomic<bool> on_{false}, stopping_{false};
+    std::atomic<bool> pieces_{false};
 
     std::mutex mutex_;                              // all that follows but the thread's own
     std::vector<CoursePointer> courses_;
@@ -220,6 +231,7 @@ class Executor {
     bool whole_ = false;                            // this iteration was followed from its begin
     std::uint64_t strayed_ = 0;
     std::map<std::pair<std::string, std::string>, std::uint64_t> mispredictions_;  // by what was expected and what came
+    CoursePointer whole_graphs_;                    // the sequence for whose sake graphs are launched node by node; null: they never were
     std::uint64_t epoch_ = 1;                       // launches kept in another one are of no use
 
     std::unique_ptr<replay::Replayer> replayer_owner_;

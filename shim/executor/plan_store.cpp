@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "profiler/trace/record.hpp"
 #include "profiler/trace/writer/json_line.hpp"
+#include "shim/executor/plan_lines.hpp"
 
 namespace udnnmem::executor {
 namespace {
@@ -23,8 +23,6 @@ using profiler::Record;
 constexpr std::uint32_t kSkippable = 0x184D2A55;   // a frame that zstd passes over
 constexpr std::size_t kSumBytes = 16, kHeadBytes = 8 + kSumBytes;
 constexpr std::size_t kLongest = std::size_t{1} << 28;
-constexpr std::int64_t kMost = std::int64_t{1} << 62;
-constexpr const char* kKinds[] = {"evict", "clean", "fetch"};   // by pager::Order::Kind
 
 std::string head_of(std::string_view body) {
     std::string head(kHeadBytes, '\0');
@@ -44,141 +42,74 @@ std::string hex(std::uint64_t v) {
     return text;
 }
 
-std::vector<std::int64_t> numbers(const std::vector<BufferId>& ids) {
-    std::vector<std::int64_t> out;
-    for (const BufferId id : ids) out.push_back(id.value);
-    return out;
+std::string hex(const std::vector<char>& bytes) {
+    static constexpr char digits[] = "0123456789abcdef";
+    std::string text;
+    for (const char c : bytes) text += {digits[static_cast<unsigned char>(c) >> 4], digits[c & 15]};
+    return text;
 }
 
-class Reader {
-  public:
-    bool take(Record& record) {
-        const std::string& kind = record.kind();
-        if (kind == "plans") return take_plans(record);
-        if (kind == "course") return take_course(record);
-        if (!stored_ && (kind == "buffer" || kind == "op" || kind == "order")) return record.fail("kind", "comes before any course");
-        if (kind == "buffer") return take_buffer(record);
-        if (kind == "op") return take_op(record);
-        if (kind == "order") return take_order(record);
-        return true;
-    }
-    bool finish() {
-        end_course();
-        return seen_;
-    }
-    StoredPlans plans;
+template <class From, class Number>
+std::vector<std::int64_t> numbers(const From& from, Number number) {
+    std::vector<std::int64_t> out;
+    for (const auto& f : from) out.push_back(static_cast<std::int64_t>(number(f)));
+    return out;
+}
+template <class Id>
+std::vector<std::int64_t> numbers(const std::vector<Id>& ids) {
+    if constexpr (std::is_integral_v<Id>) return numbers(ids, [](Id id) { return id; });
+    else return numbers(ids, [](Id id) { return id.value; });
+}
 
-  private:
-    bool take_plans(Record& record) {
-        seen_ = true;
-        return record.read_text("device", plans.device) && record.read_text("policy", plans.policy) && record.read_integer("granule_bytes", 1, kMost, plans.granule.value);
-    }
-
-    bool take_course(Record& record) {
-        end_course();
-        stored_ = true;
-        std::int64_t ahead = 0;
-        if (!record.read_integer("promised_ns", 0, kMost, rows_.promised.value) || !record.read_integer("memory_bytes", 0, kMost, rows_.memory.value) || !record.read_integer("lookahead", 0, 64, ahead)) return false;
-        rows_.lookahead = static_cast<int>(ahead);
-        if (!record.read_number_or("link_in", 0, 0, rows_.link_in) || !record.read_number_or("link_out", 0, 0, rows_.link_out) || !record.read_integers("start_ns", 0, kMost, numbers_)) return false;
-        for (const std::int64_t start : numbers_) rows_.start.push_back(Nanoseconds(start));
-        return true;
-    }
-
-    bool take_buffer(Record& record) {
-        profiler::TraceBuffer b;
-        b.id = BufferId(static_cast<std::int32_t>(sequence_.plan_trace.buffers.size()));
-        std::int64_t alloc = -1, free = -1;
-        if (!record.read_integer("bytes", 1, kMost, b.bytes.value) || !record.read_flag_or("persistent", false, b.persistent) ||
-            !record.read_integer_or("alloc_op", -1, INT32_MAX, -1, alloc) || !record.read_integer_or("free_op", -1, INT32_MAX, -1, free))
-            return false;
-        b.alloc_op = OpIndex(static_cast<std::int32_t>(alloc));
-        b.free_op = OpIndex(static_cast<std::int32_t>(free));
-        sequence_.plan_trace.buffers.push_back(b);
-        return true;
-    }
-
-    bool take_op(Record& record) {
-        profiler::TraceOp op;
-        op.index = OpIndex(static_cast<std::int32_t>(sequence_.plan_trace.ops.size()));
-        std::string shape;
-        std::int64_t stream = 0;
-        const std::int64_t last = static_cast<std::int64_t>(sequence_.plan_trace.buffers.size()) - 1;
-        if (!record.read_text("name", op.name) || !record.read_text("shape", shape) || !record.read_integer("stream", 0, INT32_MAX, stream) ||
-            !record.read_integer("duration_ns", 0, kMost, op.duration.value) || !record.read_integers("used", 0, last, numbers_))
-            return false;
-        op.stream = static_cast<std::int32_t>(stream);
-        sequence_.steps.push_back({nullptr, std::strtoull(shape.c_str(), nullptr, 16), static_cast<std::uint32_t>(sequence_.uses.size()), static_cast<std::uint32_t>(numbers_.size())});
-        for (const std::int64_t b : numbers_) sequence_.uses.push_back({static_cast<std::int32_t>(b), 0});
-        for (auto [field, to] : {std::pair{"reads", &op.reads}, {"writes", &op.writes}}) {
-            if (!record.read_integers(field, 0, last, numbers_)) return false;
-            for (const std::int64_t b : numbers_) to->push_back(BufferId(static_cast<std::int32_t>(b)));
-        }
-        sequence_.plan_trace.header.ideal += op.duration;
-        sequence_.plan_trace.ops.push_back(std::move(op));
-        return true;
-    }
-
-    bool take_order(Record& record) {
-        std::int64_t after = 0, buffer = 0;
-        std::string what;
-        if (!record.read_integer("after_op", 0, static_cast<std::int64_t>(sequence_.steps.size()) - 1, after) || !record.read_text("do", what) ||
-            !record.read_integer("buffer", 0, static_cast<std::int64_t>(sequence_.plan_trace.buffers.size()) - 1, buffer))
-            return false;
-        std::size_t kind = 0;
-        while (kind < std::size(kKinds) && what != kKinds[kind]) ++kind;
-        if (kind == std::size(kKinds)) return record.fail("do", "must be evict, clean or fetch");
-        if (after + 1 < static_cast<std::int64_t>(rows_.begin.size())) return record.fail("after_op", "must not go back");
-        while (static_cast<std::int64_t>(rows_.begin.size()) <= after) rows_.begin.push_back(static_cast<std::uint32_t>(rows_.entries.size()));
-        rows_.entries.push_back({static_cast<pager::Order::Kind>(kind), static_cast<std::int32_t>(buffer)});
-        return true;
-    }
-
-    void end_course() {
-        if (stored_ && !sequence_.steps.empty()) {
-            while (rows_.begin.size() <= sequence_.steps.size()) rows_.begin.push_back(static_cast<std::uint32_t>(rows_.entries.size()));
-            rows_.start.resize(sequence_.steps.size());
-            sequence_.persistent.resize(sequence_.plan_trace.buffers.size());
-            for (std::size_t k = 0; k < sequence_.steps.size(); ++k) sequence_.steps[k].name = sequence_.plan_trace.ops[k].name.c_str();
-            find_next_uses(sequence_);
-            mark_steps(rows_, sequence_);
-            plans.courses.push_back({std::move(sequence_), std::make_shared<const Rows>(std::move(rows_))});
-        }
-        sequence_ = Sequence();
-        rows_ = Rows();
-        stored_ = false;
-    }
-
-    bool seen_ = false, stored_ = false;
-    Sequence sequence_;
-    Rows rows_;
-    std::vector<std::int64_t> numbers_;
-};
+std::string proof_line(std::int64_t k, const replay::KnownOp& op) {
+    using Use = replay::KnownOp::Use;
+    std::vector<std::int64_t> varies;
+    for (std::size_t i = 0; i < op.varies.size(); ++i)
+        if (op.varies[i]) varies.push_back(static_cast<std::int64_t>(i));
+    return JsonLine("proof").add("op", k).add("runs", kRuns[static_cast<std::size_t>(op.kind)]).add("code", hex(op.code)).add("arguments", hex(op.proved_with)).add("varies", varies)
+        .add("buffers", numbers(op.uses, [](const Use& u) { return u.buffer; })).add("bytes", numbers(op.uses, [](const Use& u) { return u.bytes; }))
+        .add("does", numbers(op.uses, [](const Use& u) { return u.reads + 2 * u.writes + 4 * u.saved; })).add("made_by", numbers(op.uses, [](const Use& u) { return u.made_by; }))
+        .add("at", numbers(op.operands, [](const replay::Operand& o) { return o.at; })).add("use", numbers(op.operands, [](const replay::Operand& o) { return o.use; }))
+        .add("delta", numbers(op.operands, [](const replay::Operand& o) { return o.delta; })).finish();
+}
 
 }  // namespace
+
+bool storable(const replay::KnownOp& op) { return op.proven && (op.kind != replay::Launch::Kind::kernel || op.code); }
 
 std::string plans_line(const std::string& device, const std::string& policy, Bytes granule) {
     return JsonLine("plans").add("device", device).add("policy", policy).add("granule_bytes", granule).finish();
 }
 
-std::string course_lines(const Sequence& sequence, const profiler::Trace& trace, const Rows& rows) {
-    std::vector<std::int64_t> starts;
-    for (const Nanoseconds start : rows.start) starts.push_back(start.value);
-    std::string lines = JsonLine("course").add("promised_ns", rows.promised).add("memory_bytes", rows.memory).add("lookahead", rows.lookahead)
-                            .add("link_in", rows.link_in).add("link_out", rows.link_out).add("start_ns", starts).finish();
-    for (const profiler::TraceBuffer& b : sequence.plan_trace.buffers)
-        lines += JsonLine("buffer").add("bytes", b.bytes).add("persistent", b.persistent).add("alloc_op", b.alloc_op.value).add("free_op", b.free_op.value).finish();
+std::string course_lines(const Sequence& sequence, const profiler::Trace& seen, const replay::Known* known, const Rows& rows) {
+    std::string lines = JsonLine("course").add("promised_ns", rows.promised).add("memory_bytes", rows.memory).add("host_bytes", rows.host).add("peak_bytes", rows.peak).add("lookahead", rows.lookahead)
+                            .add("link_in", rows.link_in).add("link_out", rows.link_out).add("start_ns", numbers(rows.start)).finish();
+    for (const auto* buffers : {&sequence.plan_trace.buffers, &sequence.small.buffers})
+        for (const profiler::TraceBuffer& b : *buffers)
+            lines += JsonLine("buffer").add("bytes", b.bytes).add("persistent", b.persistent).add("small", buffers == &sequence.small.buffers)
+                         .add("alloc_op", b.alloc_op.value).add("free_op", b.free_op.value).finish();
     for (std::size_t k = 0; k < sequence.steps.size(); ++k) {
         const Sequence::Step& step = sequence.steps[k];
-        const profiler::TraceOp& op = trace.ops[k];
-        std::vector<std::int64_t> used;
-        for (std::uint32_t i = step.first; i < step.first + step.count; ++i) used.push_back(sequence.uses[i].buffer);
-        lines += JsonLine("op").add("name", step.name).add("shape", hex(step.shape)).add("stream", op.stream).add("duration_ns", op.duration).add("used", used)
-                     .add("reads", numbers(op.reads)).add("writes", numbers(op.writes)).finish();
+        const replay::Program::Step& all = sequence.program.steps[k];
+        const profiler::TraceOp& op = seen.ops[k];
+        const auto used = sequence.program.uses.begin() + all.first, small = used + all.movable;
+        lines += JsonLine("op").add("name", step.name).add("shape", hex(step.shape)).add("stream", op.stream).add("duration_ns", op.duration)
+                     .add("used", std::vector<std::int64_t>(used, small)).add("used_small", std::vector<std::int64_t>(small, small + all.small))
+                     .add("reads", numbers(op.reads)).add("writes", numbers(op.writes)).add("may_write", numbers(sequence.plan_trace.ops[k].writes))
+                     .add("small_reads", numbers(sequence.small.reads[k])).add("small_writes", numbers(sequence.small.writes[k])).finish();
     }
+    for (std::size_t k = 0; known && k < known->ops.size(); ++k)
+        if (storable(known->ops[k])) lines += proof_line(static_cast<std::int64_t>(k), known->ops[k]);
+    for (const Rows::Replay& r : rows.replays)
+        lines += JsonLine("replay").add("before_op", r.before).add("ops", numbers(r.slice->ops)).add("buffers", numbers(r.slice->buffers)).finish();
     for (std::size_t k = 0; k + 1 < rows.begin.size(); ++k)
-        for (std::uint32_t i = rows.begin[k]; i < rows.begin[k + 1]; ++i)
-            lines += JsonLine("order").add("after_op", static_cast<std::int64_t>(k)).add("do", kKinds[static_cast<std::size_t>(rows.entries[i].kind)]).add("buffer", rows.entries[i].buffer).finish();
+        for (std::uint32_t i = rows.begin[k]; i < rows.begin[k + 1]; ++i) {
+            const Rows::Entry& entry = rows.entries[i];
+            JsonLine line("order");
+            line.add("after_op", static_cast<std::int64_t>(k)).add("do", kOrders[static_cast<std::size_t>(entry.kind)]).add("buffer", entry.buffer);
+            if (entry.kind == pager::Order::Kind::drop) line.add("replay", entry.replay);
+            lines += line.finish();
+        }
     return lines;
 }
 
@@ -213,7 +144,7 @@ Expected<StoredPlans> read_plans(const std::string& path, bool& missing) {
     if (length == ZSTD_CONTENTSIZE_UNKNOWN || length == ZSTD_CONTENTSIZE_ERROR || length > kLongest) return failed(path, "no plan");
     std::string text(length, '\0');
     if (ZSTD_decompress(text.data(), text.size(), body.data(), body.size()) != length) return failed(path, "damaged zstd data");
-    Reader reader;
+    PlanReader reader;
     if (auto read = profiler::for_each_record(path, text, [&](Record& record) { return reader.take(record); }); !read) return tl::make_unexpected(read.error());
     if (!reader.finish()) return failed(path, "no plan");
     return std::move(reader.plans);

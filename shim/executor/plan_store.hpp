@@ -18,6 +18,8 @@ namespace udnnmem::executor {
 
 struct StoredCourse {
     Sequence sequence;
+    profiler::Trace seen;                   // the sequence's plan_trace, with what was seen of its writes
+    std::shared_ptr<replay::Known> known;   // null: nothing was proven
     std::shared_ptr<const Rows> rows;
 };
 struct StoredPlans {
@@ -28,8 +30,10 @@ struct StoredPlans {
 
 // Lines of a file: what it is for, and each course.
 std::string plans_line(const std::string& device, const std::string& policy, Bytes granule);
-// `trace`: the sequence's own, or what is known of it by now.
-std::string course_lines(const Sequence& sequence, const profiler::Trace& trace, const Rows& rows);
+// `seen`: the sequence's own trace, or what is known of it by now. `known`: null for none.
+std::string course_lines(const Sequence& sequence, const profiler::Trace& seen, const replay::Known* known, const Rows& rows);
+// Whether a proof is of use to another run: one that is about a kernel needs to know its code.
+bool storable(const replay::KnownOp& op);
 
 // Writes the file whole or not at all (a temporary one beside it, renamed). Error: the system's reason.
 Expected<void> write_plans(const std::string& path, const std::string& lines);

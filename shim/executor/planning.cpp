@@ -4,10 +4,12 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "policy/compiled.hpp"
 #include "policy/simulator.hpp"
+#include "profiler/trace/writer/json_line.hpp"
 #include "shim/executor/executor.hpp"
 #include "shim/executor/recompute.hpp"
 
@@ -32,10 +34,12 @@ struct Stopped {};
 
 }  // namespace
 
-policy::Machine Executor::machine(const profiler::Trace& trace) {
+policy::Machine Executor::machine(const Course& course) {
+    const profiler::Trace& trace = course.seen;
     const auto room = device_->room();
     policy::Machine m;
     m.memory = Bytes(static_cast<std::int64_t>(static_cast<double>(room.movable) * (1 - kSpare)));
+    m.memory -= std::min(m.memory, course.elsewhere);
     m.host = Bytes(static_cast<std::int64_t>(room.host));
     m.link_in = room.in > 0 ? room.in : room.out > 0 ? room.out : kAssumedLink;
     m.link_out = room.out > 0 ? room.out : m.link_in;
@@ -79,8 +83,9 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     }
     auto rows = std::make_shared<Rows>(make_rows(made, trace.ops.size()));
     rows->promised = outcome.time;
+    rows->peak = outcome.peak;
     rows->lookahead = at_work.lookahead;
-    rows->memory = at_work.memory;
+    rows->memory = at_work.memory, rows->host = at_work.host;
     rows->link_in = machine.link_in, rows->link_out = machine.link_out;
     policy::Timeline timeline;
     policy::simulate(trace, at_work, made, &timeline);
@@ -228,15 +233,24 @@ bool Executor::advance(Course& course) {
     };
     if (is(Course::Stage::fresh)) {
         set_stage(course, Course::Stage::planned);
-        course.seen = trace;
-        if (policy::CompiledTrace(trace).peak_live <= machine(trace).memory.value) return false;
-        course.first = plan(course, trace, machine(trace), settings_.first_look);
-        if (!course.first) return false;
-        {
-            std::lock_guard lock(mutex_);
-            course.offer(course.first);
+        if (course.seen.ops.empty()) course.seen = trace;
+        if (policy::CompiledTrace(trace).peak_live <= machine(course).memory.value) return false;
+        if (settings_.planner->needs_recompute && !settings_.recompute) {
+            settings_.note("policy " + std::string(settings_.planner->name) + " is all recompute: UDNNMEM_RECOMPUTE=off leaves it nothing to plan, memory is paged on demand");
+            return false;
         }
-        if (settings_.second_look.value > 0 && course.first->promised > trace.header.ideal) set_stage(course, Course::Stage::watching);
+        if (settings_.planner->needs_recompute && !course.proven) {
+            set_stage(course, Course::Stage::watching);   // nothing to plan with so far
+        } else {
+            const auto first = plan(course, what_is_known(course), machine(course), settings_.first_look, course.proven);
+            if (!first) return false;
+            course.promised = first->promised;
+            {
+                std::lock_guard lock(mutex_);
+                course.offer(first);
+            }
+            if (settings_.second_look.value > 0 && first->promised > trace.header.ideal) set_stage(course, course.proven ? Course::Stage::proven : Course::Stage::watching);
+        }
     }
     if (is(Course::Stage::improving)) {
         improve(course);
@@ -244,14 +258,17 @@ bool Executor::advance(Course& course) {
     }
     if (is(Course::Stage::watching)) {
         if (look_at_watch(course, course.seen) == Watched::pending) return true;
-        course.promised = course.first->promised;
-        offer_better(course, plan(course, course.seen, machine(trace), settings_.second_look));
+        if (!settings_.planner->needs_recompute) offer_better(course, plan(course, course.seen, machine(course), settings_.second_look));
         set_stage(course, begin_proof(course) ? Course::Stage::proving : Course::Stage::planned);
     }
-    if (!is(Course::Stage::proving)) return false;
-    if (!look_at_proof(course)) return true;
-    if (course.proven) offer_better(course, plan(course, what_is_known(course), machine(trace), settings_.second_look, true));
-    set_stage(course, Course::Stage::planned);
+    if (is(Course::Stage::proving)) {
+        if (!look_at_proof(course)) return true;
+        set_stage(course, course.proven ? Course::Stage::proven : Course::Stage::planned);
+    }
+    if (is(Course::Stage::proven)) {
+        offer_better(course, plan(course, what_is_known(course), machine(course), settings_.second_look, true));
+        set_stage(course, Course::Stage::planned);
+    }
     return false;
 }
 
@@ -268,7 +285,6 @@ void Executor::set_stage(Course& course, Course::Stage stage) {
 // What was measured of the plan in force goes into the next one, if the two differ by enough; else, where it is slower than it
 // promised, its moves are ordered earlier, by a machine that is slower to notice, then by one with slower links.
 void Executor::improve(Course& course) {
-    if (course.seen.ops.empty()) course.seen = course.sequence.plan_trace;   // stored
     std::vector<Course::Actual> actual;
     std::shared_ptr<const Rows> now;
     Nanoseconds measured;
@@ -290,7 +306,8 @@ void Executor::improve(Course& course) {
         ideal += takes.value;
     }
     course.seen.header.ideal = Nanoseconds(ideal);
-    policy::Machine m = machine(course.seen);
+    policy::Machine m = machine(course);
+    if (device_->room().in <= 0 && now->link_in > 0) m.link_in = now->link_in, m.link_out = now->link_out;   // nothing was moved so far
     const auto far = [](double a, double b) { return b > 0 && std::abs(a / b - 1) > kChanged; };
     const double share = static_cast<double>(changed) / static_cast<double>(std::max<std::int64_t>(1, ideal));
     std::string change;
@@ -314,27 +331,44 @@ void Executor::improve(Course& course) {
 }
 
 void Executor::offer_better(Course& course, std::shared_ptr<const Rows> rows) {
-    if (!rows || static_cast<double>(rows->promised.value) >= kFasterByPlan * static_cast<double>(course.promised.value)) return;
+    if (!rows || (course.promised.value && static_cast<double>(rows->promised.value) >= kFasterByPlan * static_cast<double>(course.promised.value))) return;
     course.promised = rows->promised;
     std::lock_guard lock(mutex_);
     course.offer(std::move(rows));
 }
 
+// With mutex_ held.
+void Executor::make_replayer() {
+    if (replayer_owner_) return;
+    replayer_owner_ = std::make_unique<replay::Replayer>(pager_, *device_, settings_.verify_replay, settings_.flip);
+    replayer_.store(replayer_owner_.get());
+}
+
 // Whether it is worth while to find out what can be run again, and possible.
 bool Executor::begin_proof(Course& course) {
-    if (!settings_.recompute || static_cast<double>(course.sequence.plan_trace.header.ideal.value) >= kFasterByPlan * static_cast<double>(course.promised.value)) return false;
+    const bool gains = settings_.planner->needs_recompute || static_cast<double>(course.sequence.plan_trace.header.ideal.value) < kFasterByPlan * static_cast<double>(course.promised.value);
+    if (!settings_.recompute || !gains) return false;
     for (const profiler::TraceOp& op : course.sequence.plan_trace.ops)
         if (op.stream != 0) {
-            settings_.say("sequence " + std::to_string(course.id) + " runs in several streams: nothing of it is dropped");
+            (settings_.planner->needs_recompute ? settings_.note : settings_.say)("sequence " + std::to_string(course.id) + " runs in several streams: nothing of it is dropped");
             return false;
         }
     std::lock_guard lock(mutex_);
+    // What is in graphs is known node by node only where they are launched so; what outlives the iteration has no time to be dropped.
+    const Sequence& sequence = course.sequence;
+    const bool graphs = std::any_of(sequence.steps.begin(), sequence.steps.end(), [&](const Sequence::Step& s) {
+        return std::string_view(s.name) == graph_launch && std::any_of(sequence.uses.begin() + s.first, sequence.uses.begin() + s.first + s.count, [&](const Sequence::Use& u) { return !sequence.lasts(static_cast<std::size_t>(u.buffer)); });
+    });
+    if (graphs && !whole_graphs_) {
+        for (const CoursePointer& c : courses_)
+            if (c.get() == &course) whole_graphs_ = c;
+        settings_.say("sequence " + std::to_string(course.id) + " launches graphs: from here on node by node, so that what they make can be dropped");
+        pieces_.store(true);
+        return false;
+    }
     std::lock_guard proof(proof_mutex_);
     if (proving_) return false;
-    if (!replayer_owner_) {
-        replayer_owner_ = std::make_unique<replay::Replayer>(pager_, *device_, settings_.verify_replay, settings_.flip);
-        replayer_.store(replayer_owner_.get());
-    }
+    make_replayer();
     for (const CoursePointer& c : courses_)
         if (c.get() == &course) proving_ = c;
     if (!proving_) return false;
@@ -356,9 +390,25 @@ bool Executor::look_at_proof(Course& course) {
     if (!course.proof->over()) return false;
     proving_ = nullptr;
     proves_.store(false);
+    if (!course.proof->failed()) find_versions(*course.known, course.sequence);
     course.proven = !course.proof->failed();
     if (course.proven) settings_.say("sequence " + std::to_string(course.id) + ": " + summary_of(*course.known));
     return true;
+}
+
+// For the trace file (profiler/trace/README.md): what each op names and was not seen to write, by the run's numbers of buffers.
+static std::string unchanged_lines(const profiler::Trace& may, const profiler::Trace& does) {
+    std::string lines;
+    for (std::size_t k = 0; k < may.ops.size() && k < does.ops.size(); ++k) {
+        std::vector<std::int64_t> buffers;
+        for (const BufferId id : may.ops[k].writes)
+            if (const std::int32_t run_id = may.buffers[static_cast<std::size_t>(id.value)].run_id; run_id >= 0 && !std::binary_search(does.ops[k].writes.begin(), does.ops[k].writes.end(), id)) buffers.push_back(run_id);
+        if (buffers.empty()) continue;
+        profiler::JsonLine line("unchanged");
+        line.add("ops", static_cast<std::int64_t>(may.ops.size())).add("op", static_cast<std::int64_t>(k)).add("name", may.ops[k].name).add("buffers", buffers);
+        lines += line.finish();
+    }
+    return lines;
 }
 
 // Takes what the watch saw into the trace, once it has seen all of it.
@@ -369,6 +419,7 @@ Executor::Watched Executor::look_at_watch(Course& course, profiler::Trace& trace
     if (!over && !seen) return Watched::pending;
     if (seen) {
         const WriteWatch::Seen uses = course.watch->apply(trace);
+        if (settings_.record) settings_.record(unchanged_lines(course.sequence.plan_trace, trace));
         settings_.say(std::to_string(uses.writes) + " of " + std::to_string(uses.all) + " uses of buffers were seen to write");
     }
     watching_.store(std::any_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->watch && !c->watch->gave_up() && !c->watch->queued(); }));

@@ -6,6 +6,30 @@
 
 namespace udnnmem::executor {
 
+void find_versions(replay::Known& known, const Sequence& sequence) {
+    const std::size_t buffers = sequence.persistent.size() + sequence.small.buffers.size();
+    std::vector<std::int32_t> made(buffers, -1), last(buffers, -1);
+    const auto each_write = [&](std::size_t k, auto tell) {
+        if (known.ops[k].proven) {
+            for (const replay::KnownOp::Use& use : known.ops[k].uses)
+                if (use.writes) tell(static_cast<std::size_t>(use.buffer), k);
+            return;
+        }
+        for (const auto* set : {&sequence.plan_trace.ops[k].writes, &sequence.small.writes[k]})
+            for (const BufferId b : *set) tell(static_cast<std::size_t>(b.value), k);
+    };
+    for (std::size_t k = 0; k < known.ops.size(); ++k) each_write(k, [&](std::size_t b, std::size_t op) { last[b] = static_cast<std::int32_t>(op); });
+    for (std::size_t k = 0; k < known.ops.size(); ++k) {
+        if (known.ops[k].proven)
+            for (replay::KnownOp::Use& use : known.ops[k].uses) {
+                const auto b = static_cast<std::size_t>(use.buffer);
+                use.made_by = made[b];
+                use.saved = !use.movable && use.reads && use.bytes <= replay::KnownOp::most_saved && last[b] >= static_cast<std::int32_t>(k);
+            }
+        each_write(k, [&](std::size_t b, std::size_t op) { made[b] = static_cast<std::int32_t>(op); });
+    }
+}
+
 profiler::Trace with_proofs(const profiler::Trace& seen, const Sequence& sequence, const replay::Known& known) {
     profiler::Trace trace = seen;
     for (profiler::TraceBuffer buffer : sequence.small.buffers) {
@@ -25,17 +49,19 @@ profiler::Trace with_proofs(const profiler::Trace& seen, const Sequence& sequenc
             op.writes.insert(op.writes.end(), sequence.small.writes[k].begin(), sequence.small.writes[k].end());
             continue;
         }
-        // What it works on in place was there before: of a transient's first op, whatever its memory held.
+        // What it works on in place was there before: of a transient's first op, whatever its memory held; of a buffer that lasts,
+        // what the iteration before has left.
         op.replayable = true;
         for (const replay::KnownOp::Use& use : proved.uses) {
             char& seen = touched[static_cast<std::size_t>(use.buffer)];
-            op.replayable = op.replayable && !(use.reads && !seen && !trace.buffers[static_cast<std::size_t>(use.buffer)].persistent);
+            const bool lasts = trace.buffers[static_cast<std::size_t>(use.buffer)].persistent;
+            if (use.reads && !use.saved && (lasts ? use.writes : !seen)) op.replayable = false;
             seen = true;
         }
         op.reads.clear();
         op.writes.clear();
         for (const replay::KnownOp::Use& use : proved.uses) {
-            if (use.reads) op.reads.push_back(BufferId(use.buffer));
+            if (use.reads && !use.saved) op.reads.push_back(BufferId(use.buffer));
             if (use.writes) op.writes.push_back(BufferId(use.buffer));
         }
         std::sort(op.reads.begin(), op.reads.end());

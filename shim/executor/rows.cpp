@@ -16,16 +16,8 @@ void take_replays(const policy::Plan& plan, std::size_t steps, Rows& rows) {
         for (const BufferId b : a.buffers) slice->buffers.push_back(b.value);
         rows.replays.push_back({a.op.value, std::move(slice)});
     }
-    if (rows.replays.empty()) return;
     std::stable_sort(rows.replays.begin(), rows.replays.end(), [](const auto& a, const auto& b) { return a.before < b.before; });
-    rows.kept.assign(steps, false);
-    std::uint32_t next = 0;
-    for (std::size_t k = 0; k <= steps; ++k) {
-        while (next < rows.replays.size() && static_cast<std::size_t>(rows.replays[next].before) < k) ++next;
-        rows.first_replay.push_back(next);
-    }
-    for (const Rows::Replay& r : rows.replays)
-        for (const std::int32_t k : r.slice->ops) rows.kept[static_cast<std::size_t>(k)] = true;
+    index_replays(rows, steps);
 }
 
 std::int32_t replay_of(const Rows& rows, std::int32_t buffer, std::int32_t op) {
@@ -37,6 +29,18 @@ std::int32_t replay_of(const Rows& rows, std::int32_t buffer, std::int32_t op) {
 }
 
 }  // namespace
+
+void index_replays(Rows& rows, std::size_t steps) {
+    if (rows.replays.empty()) return;
+    rows.kept.assign(steps, false);
+    std::uint32_t next = 0;
+    for (std::size_t k = 0; k <= steps; ++k) {
+        while (next < rows.replays.size() && static_cast<std::size_t>(rows.replays[next].before) < k) ++next;
+        rows.first_replay.push_back(next);
+    }
+    for (const Rows::Replay& r : rows.replays)
+        for (const std::int32_t k : r.slice->ops) rows.kept[static_cast<std::size_t>(k)] = true;
+}
 
 Rows make_rows(const policy::Plan& plan, std::size_t steps) {
     Rows rows;

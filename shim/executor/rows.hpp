@@ -30,7 +30,8 @@ struct Rows {
     std::vector<std::uint32_t> first_replay;  // of each step; one more than there are steps. Empty: there are no replays
     std::vector<bool> kept;              // steps whose launches are kept for them
     Nanoseconds promised{0};             // the simulator's time of an iteration
-    Bytes memory;                        // that it was made for
+    Bytes memory, host;                  // that it was made for
+    Bytes peak;                          // of device memory, by the simulator
     double link_in = 0, link_out = 0;    // likewise, bytes per second
     std::vector<Nanoseconds> start;      // of each step in an iteration, by the simulator
     std::vector<bool> marked;            // steps whose end has to be known: the memory of a later one waits for it
@@ -41,6 +42,8 @@ struct Rows {
 // ended (pager::Op::paced_by).
 void mark_steps(Rows& rows, const Sequence& sequence);
 Rows make_rows(const policy::Plan& plan, std::size_t steps);
+// Sets `first_replay` and `kept`, from `replays`.
+void index_replays(Rows& rows, std::size_t steps);
 // The same with a third of its orders made wrong: another buffer, another kind, another step, twice, not at all.
 Rows distorted(const Rows& rows, std::size_t buffers, std::uint64_t seed);
 

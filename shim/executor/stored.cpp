@@ -1,14 +1,15 @@
 // Executor: plans that outlive the run (plan_store).
 #include <algorithm>
 
+#include "policy/compiled.hpp"
 #include "shim/executor/executor.hpp"
 #include "shim/executor/plan_store.hpp"
 
 namespace udnnmem::executor {
 namespace {
 
-// Between these shares of the memory that a plan was made for, it is used as it is.
-constexpr double kLess = 0.98, kMore = 1.25;
+// Up to so much more memory than a plan was made for, it is used as it is; and with less, as long as it has the peak of the plan.
+constexpr double kMore = 1.25;
 
 }  // namespace
 
@@ -21,12 +22,16 @@ void Executor::load() {
     std::lock_guard lock(mutex_);
     stored_device_ = plans->device;
     stored_granule_ = plans->granule;
+    std::int64_t live = 0;
     for (StoredCourse& stored : plans->courses) {
         if (courses_.size() == kMostCourses) break;
         note_prices(stored.sequence);
-        courses_.push_back(std::make_shared<Course>(learned_++, std::move(stored.sequence), std::move(stored.rows)));
+        if (!settings_.recompute) stored.known = nullptr;
+        if (stored.known) live = std::max(live, policy::CompiledTrace(stored.sequence.plan_trace).peak_live);
+        courses_.push_back(std::make_shared<Course>(learned_++, std::move(stored.sequence), std::move(stored.seen), std::move(stored.known), std::move(stored.rows)));
     }
     if (courses_.empty()) return;
+    pager_.expect_live(static_cast<std::size_t>(live));   // what will be dropped may be allocated although there is room for it nowhere
     settings_.say(std::to_string(courses_.size()) + " stored plans, from " + settings_.plan_file);
     on_.store(true);
 }
@@ -41,12 +46,20 @@ bool Executor::find_device() {
         return false;
     }
     device_ = &device;
-    const double movable = static_cast<double>(device.room().movable);
+    const auto room = device.room();
+    const double movable = static_cast<double>(room.movable);
     bool other = false;
     for (const CoursePointer& c : courses_) {
-        const double made_for = static_cast<double>(c->worth_storing()->memory.value);
-        if (movable >= kLess * made_for && movable <= kMore * made_for) continue;
+        const Rows& rows = *c->stored_rows();
+        if (c->known) make_replayer();
+        const auto live = static_cast<std::size_t>(policy::CompiledTrace(c->sequence.plan_trace).peak_live);
+        const bool evicts = std::any_of(rows.entries.begin(), rows.entries.end(), [](const Rows::Entry& e) { return e.kind == pager::Order::Kind::evict; });
+        const bool host = !evicts || static_cast<std::int64_t>(room.host) >= rows.host.value || room.host + room.movable >= live;
+        const bool usable = host && (rows.replays.empty() || c->known);
+        if (usable && static_cast<std::int64_t>(room.movable) >= rows.peak.value && movable <= kMore * static_cast<double>(rows.memory.value)) continue;
         c->drop_stored();   // the sequence is good: it is planned for anew
+        // Without a plan it would not run at all: it is made as the first iteration begins.
+        if (c->known && room.host + room.movable < live) c->stage = Course::Stage::planned, c->planned_at_once = true;
         other = true;
     }
     if (!other) return true;
@@ -57,6 +70,24 @@ bool Executor::find_device() {
     return true;
 }
 
+// With mutex_ held, where its first iteration begins. Host memory is too small for what does not fit on the device: only a plan
+// that drops enough of it will do, and what was proven is known.
+void Executor::plan_at_once(Course& course) {
+    course.planned_at_once = false;
+    std::size_t others = device_->memory().live;
+    for (const profiler::TraceBuffer& b : course.seen.buffers)
+        if (b.persistent || b.alloc_op.value <= 0) others -= std::min(others, static_cast<std::size_t>(b.bytes.value));
+    course.elsewhere = Bytes(static_cast<std::int64_t>(others));
+    auto rows = plan(course, what_is_known(course), machine(course), settings_.first_look, true);
+    if (!rows) return;
+    course.promised = rows->promised;
+    course.offer(std::move(rows));
+    course.stage = Course::Stage::proven;   // a better one is due
+    std::lock_guard lock(job_mutex_);
+    passages_wait_ = true;
+    job_ready_.notify_all();
+}
+
 // With mutex_ held: those that were not followed in this run.
 void Executor::discard_stored(const std::string& why) {
     const auto gone = [](const CoursePointer& c) { return !c->follower.settled(); };
@@ -65,6 +96,7 @@ void Executor::discard_stored(const std::string& why) {
     following_ = false;
     active_ = last_ = nullptr;
     std::erase_if(courses_, gone);
+    if (std::none_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->known != nullptr; })) pager_.expect_live(0);
 }
 
 // The run does something that is known by now: stored plans of which nothing was seen are another program's.
@@ -88,7 +120,8 @@ void Executor::store() noexcept try {
         for (const CoursePointer& c : courses_)
             if (auto rows = c->worth_storing()) worth.emplace_back(c, std::move(rows));
     }
-    for (const auto& [course, rows] : worth) lines += course_lines(course->sequence, course->seen.ops.empty() ? course->sequence.plan_trace : course->seen, *rows);
+    for (const auto& [course, rows] : worth)
+        lines += course_lines(course->sequence, course->seen.ops.empty() ? course->sequence.plan_trace : course->seen, course->proven ? course->known.get() : nullptr, *rows);
     if (const auto written = write_plans(settings_.plan_file, lines); !written) settings_.note("the plan cannot be stored: " + written.error().message);
 } catch (const std::exception&) {  // no memory: it is not stored
 }

@@ -19,8 +19,11 @@ DevicePager::DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing>
     const Settings& s = pager.settings();
     std::size_t budget = s.device_budget;
     if (s.device_share > 0) budget = static_cast<std::size_t>(s.device_share * static_cast<double>(total));
-    // By default what is free, less what contexts, libraries and other processes may still take.
-    if (!budget) budget = free_bytes - std::min(free_bytes, std::max<std::size_t>(free_bytes / 20, granule() * 4));
+    // By default this process' share of what is free, less what contexts, libraries and other processes may still take.
+    if (!budget) {
+        const std::size_t share = pager.sink().share_of(device, free_bytes);
+        budget = share - std::min(share, std::max<std::size_t>(share / 20, granule() * 4));
+    }
     budget = budget / granule() * granule();
     device_pool_ = std::make_unique<FramePool>(*backing_, Place::device, budget);
     host_pool_ = std::make_unique<FramePool>(*backing_, Place::host, s.host_budget / granule() * granule());
@@ -74,9 +77,22 @@ CUresult DevicePager::start_context(Lock&) {
     context_ = context;
     if (!started_) {
         started_ = true;
+        measure_link();
         mover_ = host::quiet_thread([this] { run(); });
     }
     return CUDA_SUCCESS;
+}
+
+// Before the first move, by the thread that makes the first allocation.
+void DevicePager::measure_link() {
+    if (!pager_.settings().measure_link || pager_.streams().capturing()) return;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    insist([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode); });
+    const LinkSpeeds before = pager_.sink().link_before(device_);
+    const std::int64_t began = now_ns();
+    link_ = probe_link(driver_, *backing_, *device_pool_, *host_pool_, in_stream_, out_stream_, before);
+    insist([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode); });
+    if (link_.known()) pager_.sink().link_measured(device_, link_, now_ns() - began);
 }
 
 DevicePager::Kernels DevicePager::kernels(CUcontext context) {
@@ -163,7 +179,7 @@ void DevicePager::retire(Buffer* b) {
 // Whether one more buffer of that capacity can ever be held: on the device or in host memory, with room to move.
 bool DevicePager::fits(std::size_t capacity) const {
     const std::size_t live = live_capacity_ + unmovable_ + capacity;
-    if (live <= device_pool_->budget()) return true;
+    if (live <= device_pool_->budget() || live_capacity_ + capacity <= pager_.expected_live()) return true;
     return live + std::max(largest_, capacity) <= device_pool_->budget() + host_pool_->budget();
 }
 
@@ -439,16 +455,33 @@ std::size_t DevicePager::live_bytes() const {
 
 DevicePager::Memory DevicePager::memory() {
     Lock lock(mutex_);
-    return {live_bytes(), device_pool_->made(), device_pool_->budget(), host_pool_->budget()};
+    return {live_bytes(), device_pool_->made(), device_pool_->budget(), host_pool_->budget(), host_pool_->made()};
+}
+
+// Of the device's memory, what does not move.
+std::size_t DevicePager::fixed_bytes() const {
+    std::size_t fixed = unmovable_;
+    for (const Buffer* b : buffers_)
+        if (b->pinned && !b->slab && b != scratch_) fixed += b->capacity;
+    return fixed;
+}
+
+std::size_t DevicePager::take_peak() {
+    Lock lock(mutex_);
+    const std::size_t peak = device_pool_->take_peak(), fixed = fixed_bytes();
+    return peak > fixed ? peak - fixed : 0;
 }
 
 DevicePager::Room DevicePager::room() {
     Lock lock(mutex_);
-    std::size_t fixed = unmovable_;
-    for (const Buffer* b : buffers_)
-        if (b->pinned && !b->slab && b != scratch_) fixed += b->capacity;
+    const std::size_t fixed = fixed_bytes();
     const std::size_t budget = device_pool_->budget();
-    return {budget > fixed ? budget - fixed : 0, host_pool_->budget(), meter_in_.rate(), meter_out_.rate()};
+    return {budget > fixed ? budget - fixed : 0, host_pool_->budget(), meter_in_.rate() > 0 ? meter_in_.rate() : link_.in, meter_out_.rate() > 0 ? meter_out_.rate() : link_.out};
+}
+
+LinkSpeeds DevicePager::link() {
+    Lock lock(mutex_);
+    return link_;
 }
 
 bool DevicePager::fits_on_device(std::size_t bytes) {

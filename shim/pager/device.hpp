@@ -30,6 +30,7 @@
 #include "shim/pager/frames.hpp"
 #include "shim/pager/hasher.hpp"
 #include "shim/pager/link_meter.hpp"
+#include "shim/pager/link_probe.hpp"
 #include "shim/pager/move.hpp"
 #include "shim/pager/order.hpp"
 #include "shim/pager/settings.hpp"
@@ -119,7 +120,8 @@ class DevicePager {
     DeviceStats stats();
     // For memory questions.
     struct Memory {
-        std::size_t live, frames, device_budget, host_budget;  // bytes: the program's; of device frames made
+        std::size_t live, frames, device_budget, host_budget;  // bytes: the program's; of device frames made ...
+        std::size_t host_frames;                               // ... and of host frames
     };
     Memory memory();
     // What a plan has to know: bytes that buffers may share, and the link's rates (bytes per second; 0: not measured yet).
@@ -128,6 +130,9 @@ class DevicePager {
         double in, out;
     };
     Room room();
+    LinkSpeeds link();
+    // The most bytes of device memory in buffers that move since this was asked last.
+    std::size_t take_peak();
     // Kernels of hash.cu in that context; null: it is not the pager's, or no more.
     struct Kernels {
         CUfunction hash = nullptr, hash_bytes = nullptr, expect = nullptr;
@@ -162,6 +167,7 @@ class DevicePager {
     void small_freed(CUdeviceptr at, std::size_t bytes, CUmemoryPool pool);
     bool fits(std::size_t capacity) const;
     std::size_t live_bytes() const;
+    std::size_t fixed_bytes() const;
     CUresult start_context(Lock&);
     void leave_context();
 
@@ -180,6 +186,8 @@ class DevicePager {
     bool hash(Move&, const std::vector<Frame*>&, CUstream);
     bool join_look(Move&, CUstream);
     void drain(CUstream);
+    void measure_link();
+    void show(Move& m, const char* what);
     void tell(profiler::EventKind, const Buffer*, std::size_t bytes, std::int64_t start_ns);
     void lost(const Buffer*, const char* what);
     void learn_table(Buffer*, std::uint64_t addresses);
@@ -257,6 +265,7 @@ class DevicePager {
     std::list<Move> moves_;
     std::deque<Order> orders_out_, orders_in_;
     LinkMeter meter_in_, meter_out_;
+    LinkSpeeds link_;                      // as it was before anything had moved
     std::size_t live_capacity_ = 0, largest_ = 0, unmovable_ = 0;
     std::uint64_t everything_use_ = 0, everything_streams_ = 0;
     int frozen_ = 0;                       // granted ops that may touch anything and are not submitted yet

@@ -62,6 +62,7 @@ Frame* FramePool::take_class(int c, bool over_budget) {
     }
     made_ += bytes;
     in_use_ += bytes;
+    peak_in_use_ = std::max(peak_in_use_, in_use_);
     ++frames_;
     peak_made_ = std::max(peak_made_, made_);
     return frame;
@@ -86,6 +87,7 @@ bool FramePool::take(std::size_t capacity, std::vector<Frame*>& out, bool over_b
         left -= bytes;
     }
     if (over_budget) over_ = in_use_;
+    peak_in_use_ = std::max(peak_in_use_, in_use_);
     if constexpr (checked) must_be_valid(is_valid());
     return true;
 }

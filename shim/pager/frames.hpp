@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shim/pager/backing.hpp"
@@ -32,8 +33,11 @@ class FramePool {
     // What is in use beyond it stays until it is given back.
     void set_budget(std::size_t bytes);
     std::size_t in_use() const { return in_use_; }
+    // The most that was in use since this was asked last.
+    std::size_t take_peak() { return std::exchange(peak_in_use_, in_use_); }
     std::size_t made() const { return made_; }
     std::size_t peak_made() const { return peak_made_; }
+    void forget_peak() { peak_made_ = made_; }
     std::uint64_t recreated() const { return recreated_; }
     std::uint64_t shrunk() const { return shrunk_; }  // times that the driver had less than the budget
     CUresult last_error() const { return last_error_; }
@@ -53,7 +57,7 @@ class FramePool {
 
     Backing& backing_;
     Place place_;
-    std::size_t budget_, in_use_ = 0, made_ = 0, peak_made_ = 0;
+    std::size_t budget_, in_use_ = 0, peak_in_use_ = 0, made_ = 0, peak_made_ = 0;
     std::size_t over_ = 0;   // in use when the budget was last exceeded on purpose
     std::size_t frames_ = 0;
     std::uint64_t recreated_ = 0, shrunk_ = 0;

@@ -60,12 +60,17 @@ bool DevicePager::quiet(Buffer* b) {
     return !holds("completion") || (streams.complete(b->streams.load(), b->last_use.load()) && streams.complete(everything_streams_, everything_use_));
 }
 
+void DevicePager::show(Move& m, const char* what) {
+    m.shown = pager_.sink().move_began(what, BufferId(static_cast<std::int32_t>(m.buffer->id)), Bytes(static_cast<std::int64_t>(m.buffer->capacity)));
+}
+
 void DevicePager::start_evict(Buffer* b, bool drop) {
     Move m;
     m.kind = Move::Kind::evict;
     m.drop = drop;
     m.buffer = b;
     m.start_ns = now_ns();
+    show(m, drop ? "drop" : "evict");
     b->moving = true;
     b->residency.store(Residency::evicting, std::memory_order_seq_cst);
     moves_.push_back(std::move(m));
@@ -80,6 +85,7 @@ void DevicePager::start_clean(Buffer* b, bool still) {
     m.used = b->last_use.load();
     m.still = still;
     m.start_ns = now_ns();
+    show(m, "clean");
     b->moving = true;
     moves_.push_back(std::move(m));
 }
@@ -91,6 +97,7 @@ void DevicePager::start_fetch(Buffer* b, std::vector<Frame*> frames, bool copy) 
     m.frames = std::move(frames);
     m.copy = copy;
     m.start_ns = now_ns();
+    show(m, "fetch");
     b->moving = true;
     b->residency.store(Residency::fetching, std::memory_order_seq_cst);
     last_progress_ns_ = m.start_ns;
@@ -148,6 +155,7 @@ void DevicePager::finish(Move& m, Residency residency) {
     b->moving = false;
     b->residency.store(residency, std::memory_order_seq_cst);
     last_progress_ns_ = now_ns();
+    pager_.sink().move_ended(m.shown);
     m.buffer = nullptr;
 }
 
@@ -487,6 +495,7 @@ bool DevicePager::step_drop(Move& m) {
     b->host_valid = b->hash_known = false;
     b->dropped.store(true, std::memory_order_seq_cst);
     ++stats_.drops;
+    stats_.bytes_dropped += b->capacity;
     tell(profiler::EventKind::drop, b, b->capacity, m.start_ns);
     finish(m, Residency::unbacked);
     return true;

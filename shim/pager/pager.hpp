@@ -66,7 +66,16 @@ struct Sink {
     virtual ~Sink() = default;
     virtual void line(Level, const std::string&) = 0;
     virtual void event(const profiler::RunEvent&) = 0;
+    // A move begins, of a buffer; what the answer names is handed to move_ended(). On the mover's thread, or one that replays.
+    virtual std::uint64_t move_began(const char*, BufferId, Bytes) { return 0; }
+    virtual void move_ended(std::uint64_t) {}
+    // What an earlier run knows of the device's link, if any does, and what it is. By the thread that first uses the device.
+    virtual LinkSpeeds link_before(CUdevice) { return {}; }
+    virtual void link_measured(CUdevice, const LinkSpeeds&, std::int64_t) {}
     virtual void thread_started() = 0;   // first thing on each thread of the pager's own
+    // What this process may take of a device that has `free` bytes free; less than that where others share it. Asked once for
+    // each device, if no budget was set.
+    virtual std::size_t share_of(CUdevice, std::size_t free) { return free; }
 };
 
 // Who can compute dropped buffers again.
@@ -120,6 +129,10 @@ class Pager {
     void learned() { learned_.fetch_add(1, std::memory_order_seq_cst); }
     bool failed() const { return failed_.load(std::memory_order_relaxed); }
 
+    // So many bytes of buffers may be alive on a device at a time, wherever there is room for them: some will be dropped.
+    void expect_live(std::size_t bytes) { expected_live_.store(bytes, std::memory_order_relaxed); }
+    std::size_t expected_live() const { return expected_live_.load(std::memory_order_relaxed); }
+
     // Set before the first order to drop, for as long as anything may be dropped.
     void set_restorer(Restorer* restorer) { restorer_.store(restorer); }
     CUresult restore(Buffer* b, CUstream stream, bool waits) {
@@ -149,6 +162,7 @@ class Pager {
     bool arena_failed_ = false;
     std::atomic<bool> failed_{false};
     std::atomic<std::uint64_t> learned_{0};
+    std::atomic<std::size_t> expected_live_{0};
     std::atomic<Restorer*> restorer_{nullptr};
 };
 

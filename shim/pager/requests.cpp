@@ -222,6 +222,8 @@ bool DevicePager::bring(Request& r, Buffer* b) {
         r.host_allowed = true;
         return true;
     }
+    const bool freed = std::any_of(parked_.begin(), parked_.end(), [&](const auto& p) { return p.second->residency == Residency::device && (p.second->holds || !quiet(p.second)); });
+    if (freed && !past_deadline(r) && !force) return false;   // it comes once the ops that used it have completed
     if (device_pool_->take(b->capacity, frames, true)) {
         ++stats_.over_budget;
         tell(profiler::EventKind::over_budget, b, b->capacity, r.since_ns);
@@ -375,7 +377,7 @@ bool DevicePager::release_parked(std::size_t bytes) {
 Buffer* DevicePager::choose_victim(bool idle_only) {
     std::vector<Buffer*> oldest;
     for (Buffer* b : buffers_)
-        if (b->residency == Residency::device && !b->moving && !b->pinned && !b->slab && !b->holds && b->live) oldest.push_back(b);
+        if (b->residency == Residency::device && !b->moving && !b->pinned && !b->slab && !b->holds && b->live && (!b->host_frames.empty() || host_pool_->budget() >= b->capacity)) oldest.push_back(b);
     if (oldest.empty()) return nullptr;
     constexpr std::size_t kLookedAt = 16;
     const auto end = oldest.begin() + static_cast<std::ptrdiff_t>(std::min(kLookedAt, oldest.size()));

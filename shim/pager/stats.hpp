@@ -13,7 +13,7 @@ struct DeviceStats {
     std::size_t peak_host = 0;
     std::uint64_t bytes_in = 0, bytes_out = 0;
     std::uint64_t fetches = 0, evictions = 0, clean_evictions = 0;
-    std::uint64_t drops = 0;            // buffers given up, to be computed again
+    std::uint64_t drops = 0, bytes_dropped = 0;   // buffers given up, to be computed again
     std::uint64_t stalls = 0;           // launches held back
     std::int64_t stall_ns = 0;          // host time that they waited
     std::uint64_t served_from_host = 0; // launches that ran with a buffer on host frames

@@ -199,7 +199,7 @@ CUresult work(const Work& w, Submit submit) noexcept {
         if (!op.count && !op.everything) return submit();
         const WorkLaunch launch(w);
         CUresult ready = CUDA_SUCCESS;
-        if (plan) place = plan->before(name_of(w), shape_of(w), op), ready = plan->compute_again(place, op, w.launch || w.kind == WorkKind::copy ? &launch : nullptr);
+        if (plan) place = plan->before(name_of(w), shape_of(w), op), ready = plan->compute_again(place, op, w.launch || w.fill || w.kind == WorkKind::copy ? &launch : nullptr);
         if (ready == CUDA_SUCCESS) ready = p.enter(op);
         if (ready != CUDA_SUCCESS) return explained(*s, op, name_of(w), ready);
         seen.submitting();
@@ -269,7 +269,7 @@ CUresult launch_in_pieces(Pager& p, CUgraphExec exec, const GraphExec& graph, CU
     return order->event ? d.cuEventRecord(order->event, stream) : CUDA_SUCCESS;
 }
 
-constexpr const char* kGraphLaunch = "cuGraphLaunch";
+constexpr const char* kGraphLaunch = executor::Executor::graph_launch;
 
 CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream, Submit submit) noexcept {
     Session* s = Session::get();
@@ -291,7 +291,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         if (Touches* all = seen.touches()) merge(*all);
         op.overwrites.clear();  // an earlier node may read what a later one overwrites
         if ((!op.count && !op.everything) || !holds("graph")) return submit();
-        if (!p.streams().is_capturing(stream) && graph.issuable() && !p.fits_together(op))
+        if (!p.streams().is_capturing(stream) && graph.issuable() && (!p.fits_together(op) || (plan && plan->wants_pieces())))
             return launch_in_pieces(p, exec, graph, stream);
         CUresult ready = CUDA_SUCCESS;
         if (plan) place = plan->before(kGraphLaunch, shape, op), ready = plan->compute_again(place, op, nullptr);

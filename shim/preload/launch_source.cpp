@@ -27,17 +27,21 @@ bool repeatable(CUlaunchAttributeID id) {
 // It may begin before the launch in front of it has ended: left out, it begins after it.
 bool overlaps(CUlaunchAttributeID id) { return id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION; }
 
-// A copy of so many bytes within the device: spans are what is read, then what is written.
+// A copy of one range to another one of the same context.
 bool plain_copy(const interpose::Work& w) {
-    const std::string_view name = w.entry_point;
-    const bool linear = name.starts_with("cuMemcpyDtoD") || name.starts_with("cuMemcpyAsync") || name == "cuMemcpy" || name.starts_with("cuMemcpy_");
-    return w.kind == interpose::WorkKind::copy && linear && w.span_count == 2 && w.spans[0].access == interpose::Access::read && w.spans[0].bytes == w.spans[1].bytes;
+    const bool linear = w.span_count == 2 && w.spans[0].access == interpose::Access::read && w.spans[1].access == interpose::Access::overwrite && w.spans[0].bytes == w.spans[1].bytes;
+    return w.kind == interpose::WorkKind::copy && linear && !std::strstr(w.entry_point, "Peer");
+}
+template <class Arguments>
+void set_arguments(replay::Launch& out, const Arguments& arguments) {
+    out.arguments.resize(sizeof arguments);
+    std::memcpy(out.arguments.data(), &arguments, sizeof arguments);
 }
 
 }  // namespace
 
 const char* WorkLaunch::refused() const {
-    if (plain_copy(work_)) return nullptr;
+    if (plain_copy(work_) || work_.fill) return nullptr;
     const interpose::Launch* l = work_.launch;
     if (!l || work_.part_count || work_.kind != interpose::WorkKind::kernel) return "is no kernel launch";
     if (!work_.proven) return "may touch memory that its arguments do not name";
@@ -49,23 +53,36 @@ const char* WorkLaunch::refused() const {
 
 // Where there is no code to read, what was seen has to do.
 bool WorkLaunch::may_write(std::uint32_t offset) const {
+    if (work_.fill) return true;
     if (!work_.launch) return offset == offsetof(replay::CopyArguments, to);
     const interpose::KernelCode code = interpose::kernel_code(work_.launch->layout->name);
     return code.writes_known && code.writes.count(offset);
 }
 
+std::uint64_t WorkLaunch::code() const {
+    if (!work_.launch) return 0;
+    const std::uint64_t images = interpose::kernel_code(work_.launch->layout->name).images;
+    return images ? images ^ work_.launch->layout->fingerprint : 0;
+}
+
 bool WorkLaunch::copy(replay::Launch& out) const {
+    out.function = nullptr;
+    out.name = work_.entry_point;
     if (plain_copy(work_)) {
-        const replay::CopyArguments copy{work_.spans[0].address, work_.spans[1].address, work_.spans[0].bytes};
-        out.function = nullptr;
-        out.name = work_.entry_point;
-        out.parameters.assign({{0, 8}, {8, 8}, {16, 8}});
-        out.arguments.resize(sizeof copy);
-        std::memcpy(out.arguments.data(), &copy, sizeof copy);
+        out.kind = replay::Launch::Kind::copy;
+        out.parameters.assign({{offsetof(replay::CopyArguments, from), 8}, {offsetof(replay::CopyArguments, to), 8}});
+        set_arguments(out, replay::CopyArguments{work_.spans[0].address, work_.spans[1].address, work_.spans[0].bytes});
+        return true;
+    }
+    if (work_.fill) {
+        out.kind = replay::Launch::Kind::fill;
+        out.parameters.assign({{offsetof(replay::FillArguments, dst), 8}});
+        set_arguments(out, *work_.fill);
         return true;
     }
     const interpose::Launch* l = work_.launch;
     if (!l || !l->layout->known) return false;
+    out.kind = replay::Launch::Kind::kernel;
     out.function = l->function;
     out.name = l->layout->name;
     std::copy_n(l->grid, 3, out.grid);

@@ -6,7 +6,10 @@
 #include <chrono>
 
 #include "interpose/handlers.hpp"
+#include "profiler/math/calls.hpp"
+#include "profiler/nvtx/ranges.hpp"
 #include "shim/host/quiet_thread.hpp"
+#include "shim/log/log.hpp"
 
 namespace udnnmem::preload {
 namespace {
@@ -21,7 +24,12 @@ profiler::Recorder::Settings Learner::settings(Found found) {
     profiler::Recorder::Settings s;
     s.read_timer = [this](std::int32_t timer, Nanoseconds& begin, Nanoseconds& duration) { return timers.read(timer, begin, duration); };
     s.found = std::move(found);
-    s.ended = [this] { timers.close(); };
+    s.ended = [this] {
+        timers.close();
+        profiler::nvtx::stop_listening();
+        profiler::math::watch(false);
+        if (marks_wanted_ && recorder.marks() == 0) log::warn("UDNNMEM_ITERATION_MARK: no NVTX range of that name began while the iteration was looked for");
+    };
     s.wake = [this] {
         std::lock_guard lock(mutex_);
         look_now_ = true;
@@ -33,6 +41,9 @@ profiler::Recorder::Settings Learner::settings(Found found) {
 void Learner::tell(const char* name, std::uint64_t shape, CUstream stream, const Touches& touches, std::int32_t timer) noexcept {
     profiler::ObservedOp op;
     op.name = name;
+    op.range = profiler::nvtx::here();
+    const profiler::math::Call call = profiler::math::current();
+    op.call = call.name, op.call_number = call.number, op.call_flops = call.flops;
     op.shape = shape;
     op.stream = reinterpret_cast<std::uintptr_t>(stream);
     op.timer = timer;

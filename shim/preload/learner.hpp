@@ -30,6 +30,8 @@ class Learner {
     void tell(const char* name, std::uint64_t shape, CUstream stream, const Touches& touches, std::int32_t timer) noexcept;
     // What the trace file gets; empty as a rule.
     std::string take_lines();
+    // A mark was asked for: whether one was seen is said when learning ends.
+    void expect_marks() noexcept { marks_wanted_ = true; }
     // The program is ending: what was found is in take_lines().
     void stop() noexcept;
 
@@ -42,6 +44,7 @@ class Learner {
     void run();
     void keep(std::string lines);
 
+    bool marks_wanted_ = false;
     const bool keep_lines_;
     std::atomic<bool> started_{false};
     std::mutex mutex_;

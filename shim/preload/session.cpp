@@ -7,12 +7,20 @@
 #include <cstdlib>
 #include <initializer_list>
 #include <mutex>
+#include <utility>
 
 #include "interpose/driver.hpp"
+#include "profiler/math/calls.hpp"
+#include "profiler/nvtx/emit.hpp"
+#include "profiler/nvtx/ranges.hpp"
+#include "profiler/trace/writer/json_line.hpp"
 #include "profiler/trace/writer/run_lines.hpp"
+#include "shim/host/card.hpp"
 #include "shim/host/host_memory.hpp"
+#include "shim/host/tools.hpp"
 #include "shim/log/log.hpp"
 #include "shim/options/pattern.hpp"
+#include "shim/preload/link_cache.hpp"
 
 extern char** environ;
 
@@ -45,6 +53,8 @@ std::int32_t number_in(std::initializer_list<const char*> names) {
     }
     return -1;
 }
+
+std::int32_t rank_here() { return number_in({"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}); }
 
 void forked_child() {
     // The mover's thread and the driver's state are the parent's.
@@ -108,6 +118,12 @@ bool Session::start() {
     log::configure(options_.debug, options_.debug_file);
     if (options_.disable || !is_managed_process(options_)) return false;
     for (const std::string& text : unknown_options(environ)) log::warn("{}", text);
+    // CUPTI is theirs.
+    if (const host::Tool* tool = host::tool_at_work([](const char* variable) -> const char* { return std::getenv(variable); })) {
+        options_.event_timing = true;
+        if (tool->runs_kernels_again) options_.recompute = When::off;
+        if (!options_.quiet) log::note("{} is at work here ({}): ops are timed by events{}; {}", tool->name, tool->variable, tool->runs_kernels_again ? ", nothing is computed again" : "", tool->advice);
+    }
     if (!interpose::resolve_driver()) {
         log::warn("{}: this run is not managed", interpose::driver_error());
         return false;
@@ -132,6 +148,7 @@ bool Session::start() {
     settings.host_budget = static_cast<std::size_t>(options_.host_budget.resolve(available, available).value);
     settings.verify = options_.verify;
     settings.lazy_free = options_.lazy_free;
+    settings.measure_link = true;
     // For the tests: every miss served from host frames; budgets that change under way; another deadline for launches that
     // are held back.
     settings.force_host = std::getenv("UDNNMEM_TEST_FORCE_HOST") != nullptr;
@@ -148,6 +165,10 @@ bool Session::start() {
     });
     open_trace();
     start_learning();
+    live_ = std::make_unique<live::Publisher>([this] { return live_figures(); }, [] {
+        interpose::hold_guard_for_life();
+        pthread_setname_np(pthread_self(), "udnnmem-live");
+    });
     return true;
 }
 
@@ -159,9 +180,58 @@ void Session::line(Level level, const std::string& text) {
     }
 }
 
+std::uint64_t Session::move_began(const char* what, BufferId buffer, Bytes bytes) {
+    return profiler::nvtx::begin(what, buffer.value, static_cast<std::uint64_t>(bytes.value));
+}
+
+void Session::move_ended(std::uint64_t move) { profiler::nvtx::end(move); }
+
 void Session::thread_started() {
     interpose::hold_guard_for_life();
     pthread_setname_np(pthread_self(), "udnnmem-mover");
+}
+
+// Ranks that start together find each other within this time; those that never use a device are not waited for longer.
+constexpr std::chrono::milliseconds kPatience{3000};
+
+// Of a MIG instance, its own; empty: the driver does not say.
+std::string card_of(CUdevice device) {
+    CUuuid id{};
+    const auto ask = UDNNMEM_REAL(cuDeviceGetUuid_v2);
+    if (!ask || ask(&id, device) != CUDA_SUCCESS) return {};
+    std::string card;
+    for (const char byte : id.bytes) card += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+    return card;
+}
+
+profiler::RunLink link_of(CUdevice device, const pager::LinkSpeeds& speeds) {
+    profiler::RunLink link{device, speeds.in, speeds.out, speeds.both_in, speeds.both_out, {}, {}, {}};
+    for (const auto& size : speeds.by_size) {
+        link.sizes.push_back(static_cast<std::int64_t>(size.bytes));
+        link.in_by_size.push_back(static_cast<std::int64_t>(size.in));
+        link.out_by_size.push_back(static_cast<std::int64_t>(size.out));
+    }
+    return link;
+}
+
+pager::LinkSpeeds Session::link_before(CUdevice device) {
+    const std::string card = card_of(device);
+    return card.empty() ? pager::LinkSpeeds{} : read_link(card);
+}
+
+void Session::link_measured(CUdevice device, const pager::LinkSpeeds& speeds, std::int64_t took_ns) {
+    const auto gb = [](double rate) { return rate / 1e9; };
+    log::info("device {}: the link carries {:.3g} GB/s in, {:.3g} out, {:.3g} and {:.3g} at once; found out in {:.1f} ms", device, gb(speeds.in), gb(speeds.out), gb(speeds.both_in), gb(speeds.both_out), static_cast<double>(took_ns) / 1e6);
+    if (const std::string card = card_of(device); !card.empty()) write_link(card, speeds);
+    if (trace_) trace_->link(link_of(device, speeds));
+}
+
+std::size_t Session::share_of(CUdevice device, std::size_t free) {
+    const std::string card = card_of(device);
+    if (card.empty()) return free;
+    const host::CardShare share = host::share_card(card, Bytes(static_cast<std::int64_t>(free)), host::ranks_here(), kPatience);
+    ranks_on_[device & 63] = share.ranks;
+    return std::min(free, static_cast<std::size_t>(share.free.value) / static_cast<std::size_t>(share.ranks));
 }
 
 void Session::event(const profiler::RunEvent& event) {
@@ -180,7 +250,7 @@ void Session::open_trace() {
     settings.header.version = UDNNMEM_VERSION;
     settings.header.host = host;
     settings.header.pid = getpid();
-    settings.header.rank = number_in({"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"});
+    settings.header.rank = rank_here();
     settings.header.local_rank = number_in({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"});
     settings.header.world_size = number_in({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"});
     timespec now;
@@ -190,10 +260,15 @@ void Session::open_trace() {
     settings.figures = [this] { return figures(); };
     settings.more = [this](bool last) {
         std::string lines = (learner_ ? learner_->take_lines() : std::string()) + refusals_.take_lines();
+        {
+            std::lock_guard lock(lines_mutex_);
+            lines += std::exchange(lines_, {});
+        }
         if (!executor_ || !last) return lines;
         for (const profiler::RunSequence& s : executor_->sequences()) lines += profiler::line_of(s);
         for (const profiler::Adaptation& a : executor_->adaptations()) lines += profiler::line_of(a);
         for (const profiler::RunStep& s : executor_->steps()) lines += profiler::line_of(s);
+        for (const profiler::NotReplayable& r : executor_->not_replayable()) lines += profiler::line_of(r);
         for (const profiler::Misprediction& m : executor_->mispredictions()) lines += profiler::line_of(m);
         return lines;
     };
@@ -212,7 +287,12 @@ void Session::start_learning() {
             return std::string(name);
         };
         settings.say = [](const std::string& text) { log::info("{}", text); };
-        settings.recompute = options_.recompute == Recompute::automatic;
+        if (trace_)
+            settings.record = [this](const std::string& text) {
+                std::lock_guard lock(lines_mutex_);
+                lines_ += text;
+            };
+        settings.recompute = options_.recompute == When::automatic;
         settings.verify_replay = options_.verify_replay;
         settings.thread_started = [] {
             interpose::hold_guard_for_life();
@@ -224,11 +304,19 @@ void Session::start_learning() {
         if (const char* seed = std::getenv("UDNNMEM_TEST_LIE")) settings.lie = std::strtoull(seed, nullptr, 10);
         executor_ = std::make_unique<executor::Executor>(*pager_, std::move(settings));
     }
-    if (!executor_ && !trace_) return;
+    if (!executor_ && !trace_) return profiler::nvtx::stop_listening();
     learner_ = std::make_unique<Learner>(trace_ != nullptr, options_.event_timing, [this](const profiler::Iteration& iteration) {
         refusals_.learned(iteration);
         if (executor_) executor_->learned(iteration);
     });
+    profiler::math::watch(true);
+    if (!options_.iteration_mark.off()) {
+        learner_->expect_marks();
+        profiler::nvtx::watch(options_.iteration_mark.text, []() noexcept {
+            Session* s = get();
+            if (Learner* learner = s ? s->learning() : nullptr) learner->recorder.mark();
+        });
+    }
 }
 
 // What a user wants to know before the program's own output.
@@ -236,8 +324,9 @@ void Session::introduce(pager::DevicePager& d) {
     if (told_[d.device() & 63].exchange(true)) return;
     const auto s = d.stats();
     if (!options_.quiet)
-        log::note("{} manages device {}: budget {:.1f} MiB, host budget {:.1f} MiB, policy {}", UDNNMEM_VERSION,
-                  static_cast<int>(d.device()), static_cast<double>(s.budget) / (1 << 20), static_cast<double>(s.host_budget) / (1 << 20),
+        log::note("{} manages device {}{}: budget {:.1f} MiB, host budget {:.1f} MiB, policy {}", UDNNMEM_VERSION,
+                  static_cast<int>(d.device()),
+                  ranks_on_[d.device() & 63] > 1 ? fmt::format(" with {} others", ranks_on_[d.device() & 63] - 1) : "", static_cast<double>(s.budget) / (1 << 20), static_cast<double>(s.host_budget) / (1 << 20),
                   name_of(options_.policy));
     if (!trace_) return;
     profiler::RunConfig config;
@@ -273,6 +362,7 @@ profiler::RunSummary Session::figures() {
         f.evictions += count(s.evictions);
         f.clean_evictions += count(s.clean_evictions);
         f.drops += count(s.drops);
+        f.bytes_dropped += bytes(s.bytes_dropped);
         f.stalls += count(s.stalls);
         f.stall_ns += Nanoseconds(s.stall_ns);
         f.served_from_host += count(s.served_from_host);
@@ -297,6 +387,46 @@ profiler::RunSummary Session::figures() {
     return f;
 }
 
+// For `udnnmem top`: one line of the run, one for each device.
+std::string Session::live_figures() {
+    const profiler::RunSummary f = figures();
+    profiler::JsonLine run("run");
+    run.add("pid", static_cast<std::int64_t>(getpid())).add("name", program_invocation_short_name).add("version", UDNNMEM_VERSION).add("rank", rank_here());
+    run.add("policy", name_of(options_.policy)).add("state", f.planned_iterations ? "by plan" : learning() ? "learning" : "on demand");
+#define FIGURE(type, name) run.add(#name, f.name);
+#include "profiler/trace/run_record.def"
+#undef FIGURE
+    std::string lines = run.finish();
+    for (pager::DevicePager* d : pager_->devices()) {
+        const auto s = d->stats();
+        const auto m = d->memory();
+        profiler::JsonLine line("device");
+        const auto add = [&](const char* name, std::uint64_t value) { line.add(name, static_cast<std::int64_t>(value)); };
+        add("device", static_cast<std::uint64_t>(d->device()));
+        add("budget_bytes", m.device_budget);
+        add("resident_bytes", m.frames);
+        add("live_bytes", m.live);
+        add("host_bytes", m.host_frames);
+        add("host_budget_bytes", m.host_budget);
+        add("peak_resident_bytes", s.peak_resident);
+        add("peak_live_bytes", s.peak_live);
+        add("peak_host_bytes", s.peak_host);
+        add("bytes_in", s.bytes_in);
+        add("bytes_out", s.bytes_out);
+        add("fetches", s.fetches);
+        add("evictions", s.evictions);
+        add("clean_evictions", s.clean_evictions);
+        add("drops", s.drops);
+        add("bytes_dropped", s.bytes_dropped);
+        add("stalls", s.stalls);
+        add("stall_ns", static_cast<std::uint64_t>(s.stall_ns));
+        add("served_from_host", s.served_from_host);
+        add("over_budget", s.over_budget);
+        lines += line.finish();
+    }
+    return lines;
+}
+
 void Session::summary() {
     if (options_.quiet) return;
     const std::string more = trace_ && trace_->complete() ? "; udnnmem report " + trace_->path() : "";
@@ -313,11 +443,18 @@ void Session::summary() {
 
 // At exit. Destructors that run later may still call the driver, so the movers live on.
 void Session::end() {
+    if (live_) live_->stop();
     if (learner_) learner_->stop();
     if (executor_) executor_->stop();
     if (trace_) {
         for (pager::DevicePager* d : pager_->devices())
-            if (const auto room = d->room(); room.in > 0 || room.out > 0) trace_->link({d->device(), room.in, room.out});
+            if (const auto room = d->room(); room.in > 0 || room.out > 0) {
+                // What the run's own moves reached; the rest as it was at the start.
+                profiler::RunLink link = link_of(d->device(), d->link());
+                link.in_bytes_per_second = room.in;
+                link.out_bytes_per_second = room.out;
+                trace_->link(link);
+            }
         trace_->close();
     }
     summary();

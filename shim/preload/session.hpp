@@ -8,11 +8,14 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <string>
 
 #include "interpose/handlers.hpp"
 #include "profiler/trace/writer/trace_writer.hpp"
 #include "shim/executor/executor.hpp"
 #include "shim/ipc/sharing.hpp"
+#include "shim/live/publisher.hpp"
 #include "shim/options/options.hpp"
 #include "shim/pager/pager.hpp"
 #include "shim/preload/learner.hpp"
@@ -54,7 +57,12 @@ class Session final : public pager::Sink {
 
     void line(Level, const std::string&) override;
     void event(const profiler::RunEvent&) override;
+    std::uint64_t move_began(const char* what, BufferId buffer, Bytes bytes) override;
+    void move_ended(std::uint64_t move) override;
+    pager::LinkSpeeds link_before(CUdevice device) override;
+    void link_measured(CUdevice device, const pager::LinkSpeeds& speeds, std::int64_t took_ns) override;
     void thread_started() override;
+    std::size_t share_of(CUdevice device, std::size_t free) override;
 
   private:
     bool start();
@@ -63,16 +71,21 @@ class Session final : public pager::Sink {
     void introduce(pager::DevicePager&);
     void summary();
     profiler::RunSummary figures();
+    std::string live_figures();
 
     Options options_;
+    std::mutex lines_mutex_;
+    std::string lines_;                              // of the executor's, for the trace
     std::unique_ptr<pager::Pager> pager_;
     std::unique_ptr<ipc::Sharing> sharing_;
     std::unique_ptr<profiler::TraceWriter> trace_;
     std::unique_ptr<executor::Executor> executor_;   // none on demand
     std::unique_ptr<Learner> learner_;               // none without a trace and on demand
+    std::unique_ptr<live::Publisher> live_;
     Refusals refusals_;
     std::atomic<bool> accepting_{true};
     std::atomic<bool> told_[64] = {};
+    int ranks_on_[64] = {};   // that share the device, where the budget depends on it; written before the device is known
     std::atomic<std::int64_t> allocations_{0};
     std::int64_t started_ns_ = 0;
 };

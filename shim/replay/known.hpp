@@ -34,6 +34,9 @@ struct KnownOp {
         bool reads = true, writes = false;   // both: it works on what is there; writes alone: whatever was there
         bool may_write = false;              // says its code ...
         bool changed = false;                // ... and that was seen
+        std::int32_t made_by = -1;           // the last op before this one that writes it; -1: none in the iteration
+        bool saved = false;                  // it is small, read, and written by this op or a later one: what it holds is kept with the launch ...
+        CUdeviceptr copy = 0;                // ... here (Replayer)
     };
     const char* refused = nullptr;   // why it may not be run again; null while it is being proved, or once it is proven
     bool looked_at = false, proven = false;
@@ -41,13 +44,16 @@ struct KnownOp {
     std::vector<Use> uses;
     std::vector<Operand> operands;
     std::vector<char> varies;        // per byte of the arguments: differed between proofs
-    CUfunction proved = nullptr;     // the kernel that was tried: another one of its name and shape is not proven ...
-    std::vector<char> proved_with;   // ... and the arguments of the first proof
+    Launch::Kind kind = Launch::Kind::kernel;
+    CUfunction proved = nullptr;     // the kernel that was tried: another one of its name and shape is not proven. Null: that was in ...
+    std::uint64_t code = 0;          // ... an earlier run, and it ran this (LaunchSource::code())
+    std::vector<char> proved_with;   // the arguments of the first proof
     Launch launch;                   // of the iteration `captured`
     std::uint64_t captured = 0, frees_then = 0;   // when `launch` was kept: the iteration, and frees so far
 
     // Where use `u` lies by the launch's arguments.
     CUdeviceptr base(std::uint32_t u) const;
+    static constexpr std::uint64_t most_saved = 65536;   // bytes of one buffer that is kept with a launch
 };
 
 struct Known {

@@ -1,4 +1,4 @@
-// All that defines a kernel launch or a copy, so that it can be made again; and where it comes from.
+// All that defines a kernel launch, a copy or a fill, so that it can be made again; and where it comes from.
 #pragma once
 
 #include <cuda.h>
@@ -10,18 +10,21 @@
 namespace udnnmem::replay {
 
 struct Launch {
-    CUfunction function = nullptr;   // null: a copy within the device, and the arguments are CopyArguments
+    enum class Kind : std::uint8_t { kernel, copy, fill };
+    Kind kind = Kind::kernel;
+    CUfunction function = nullptr;   // a kernel's; the arguments of a copy within the device are CopyArguments, of a fill CUDA's own
     const char* name = "";           // the kernel's; lives as long as the process
     unsigned grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
     unsigned shared_bytes = 0;
     std::vector<CUlaunchAttribute> attributes;
     std::vector<char> arguments;     // the parameter buffer
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> parameters;  // offset and size of each
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> parameters;  // offset and size of each that may hold an address
 };
 
 struct CopyArguments {
     std::uint64_t from, to, bytes;
 };
+using FillArguments = CUDA_MEMSET_NODE_PARAMS_v1;
 
 // An op that the program is about to submit, as seen by whoever hooks it. Valid during the call.
 class LaunchSource {
@@ -31,6 +34,9 @@ class LaunchSource {
     virtual const char* refused() const = 0;
     // Whether it may write to what the word of its arguments at that offset leads to.
     virtual bool may_write(std::uint32_t offset) const = 0;
+    // What code a kernel runs: its name and the images that it comes from, the same in every run that loads the same ones; 0:
+    // not known. May be slow.
+    virtual std::uint64_t code() const = 0;
     // Allocates nothing if `out` was used for the same op before. False: it has no such form.
     virtual bool copy(Launch& out) const = 0;
 

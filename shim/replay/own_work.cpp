@@ -6,7 +6,18 @@
 namespace udnnmem::replay {
 namespace {
 constexpr std::size_t kSlots = 64, kSlotBytes = 32;   // as hash.cu has them; one for each stream (StreamTable)
+
+CUresult submit_fill(const pager::Driver& d, const FillArguments& f, CUstream stream) {
+    if (f.height == 1 && f.elementSize == 1) return d.cuMemsetD8Async(f.dst, static_cast<unsigned char>(f.value), f.width, stream);
+    if (f.height == 1 && f.elementSize == 4) return d.cuMemsetD32Async(f.dst, f.value, f.width, stream);
+    const std::size_t pitch = f.height == 1 ? f.width * f.elementSize : f.pitch;
+    if (f.elementSize == 1 && d.cuMemsetD2D8Async) return d.cuMemsetD2D8Async(f.dst, pitch, static_cast<unsigned char>(f.value), f.width, f.height, stream);
+    if (f.elementSize == 2 && d.cuMemsetD2D16Async) return d.cuMemsetD2D16Async(f.dst, pitch, static_cast<unsigned short>(f.value), f.width, f.height, stream);
+    if (f.elementSize == 4 && d.cuMemsetD2D32Async) return d.cuMemsetD2D32Async(f.dst, pitch, f.value, f.width, f.height, stream);
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
+
+}  // namespace
 
 template <class Submit>
 CUresult OwnWork::run(std::span<const CUdeviceptr> addresses, bool dropped, const CUdeviceptr* overwritten, CUstream stream, Submit submit) {
@@ -112,10 +123,15 @@ CUresult OwnWork::launch(const Launch& l, std::span<char> arguments, std::span<c
     std::size_t bytes = arguments.size();
     void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, arguments.data(), CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
     return run(addresses, dropped, nullptr, stream, [&] {
-        if (!l.function) {
+        if (l.kind == Launch::Kind::copy) {
             CopyArguments copy;
             std::memcpy(&copy, arguments.data(), sizeof copy);
             return d.cuMemcpyDtoDAsync_v2(copy.to, copy.from, copy.bytes, stream);
+        }
+        if (l.kind == Launch::Kind::fill) {
+            FillArguments fill;
+            std::memcpy(&fill, arguments.data(), sizeof fill);
+            return submit_fill(d, fill, stream);
         }
         if (l.attributes.empty())
             return d.cuLaunchKernel(l.function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2], l.shared_bytes, stream, nullptr, extra);

@@ -1,14 +1,18 @@
 #include "shim/replay/proof.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 
 namespace udnnmem::replay {
 namespace {
 
-// As numbers of 16, 32 and 64 bits, floating or not: not a number and -1; large; very negative.
-constexpr std::uint32_t kPatterns[] = {0xffffffff, 0x7b7b7b7b, 0xfb7bfb7b};
+// As numbers of 16, 32 and 64 bits, floating or not: not a number and little below 0; large; very negative. Seven bits of each
+// half are another number each time: memory that nobody has written yet may hold what an earlier op's copy was filled with.
+constexpr std::uint32_t kPatterns[] = {0xff80ff80, 0x7b007b00, 0xfb00fb00};
+std::uint32_t pattern(int round, std::uint32_t number) {
+    const std::uint32_t drawn = number * 2654435761u;
+    return kPatterns[round - 1] | ((drawn >> 25) % 127 + 1) | ((drawn >> 18) % 127 + 1) << 16;
+}
 constexpr std::size_t kWord = 8;
 
 std::uint64_t word_at(const std::vector<char>& bytes, std::size_t at) {
@@ -78,8 +82,7 @@ const char* Proof::look(std::int32_t k, const LaunchSource& source) {
             if (found == list.end()) found = list.insert(list.end(), {base, bytes});
             seen.push_back({static_cast<std::uint32_t>(at), !b->slab, static_cast<std::size_t>(found - list.begin()), word - base});
         }
-    const std::size_t ends = std::count_if(seen.begin(), seen.end(), [](const Seen& s) { return s.at < offsetof(CopyArguments, bytes); });
-    if (!op.launch.function && ends != 2) return "copies from or to the host";
+    if (op.launch.kind == Launch::Kind::copy && seen.size() != 2) return "copies from or to the host";
     if (movable.size() != step.movable || small.size() != step.small) return "is given buffers otherwise than by its arguments";
     const std::uint64_t most = work_.device().room().movable / 2;
     std::uint64_t all = 0;
@@ -95,7 +98,9 @@ const char* Proof::look(std::int32_t k, const LaunchSource& source) {
     for (const Seen& s : seen)
         op.operands.push_back({s.at, static_cast<std::uint32_t>(s.movable ? s.index : movable.size() + s.index), s.delta});
     for (const Operand& o : op.operands) op.uses[o.use].may_write |= source.may_write(o.at);
+    op.kind = op.launch.kind;
     op.proved = op.launch.function;
+    op.code = source.code();
     op.proved_with = op.launch.arguments;
     op.varies.assign(op.launch.arguments.size(), 0);
     op.looked_at = true;
@@ -105,7 +110,7 @@ const char* Proof::look(std::int32_t k, const LaunchSource& source) {
 // Copies what the op names, and hashes it.
 const char* Proof::prepare(std::int32_t k, CUstream stream) {
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
-    if (op.launch.function != op.proved || op.launch.arguments.size() != op.proved_with.size()) return "is launched in another way at times";
+    if (op.launch.kind != op.kind || op.launch.function != op.proved || op.launch.arguments.size() != op.proved_with.size()) return "is launched in another way at times";
     for (std::size_t i = 0; i < op.varies.size(); ++i) op.varies[i] |= op.launch.arguments[i] != op.proved_with[i];
     for (std::uint32_t u = 0; u < op.uses.size(); ++u) {
         CUdeviceptr base = op.base(u), copy = 0, start = 0;
@@ -137,7 +142,7 @@ const char* Proof::repeat(std::int32_t k, CUstream stream) {
         const KnownOp::Use& use = op.uses[u];
         named.push_back(copies_[u].copy);
         good = good && work_.hash(copies_[u].address, use.bytes, words(answers_[first_[static_cast<std::size_t>(k)] + u].after), stream) == CUDA_SUCCESS;
-        if (round_ > 0 && use.writes) good = good && work_.fill(copies_[u].copy, kPatterns[round_ - 1], use.bytes, stream) == CUDA_SUCCESS;
+        if (round_ > 0 && use.writes) good = good && work_.fill(copies_[u].copy, pattern(round_, ++fills_), use.bytes, stream) == CUDA_SUCCESS;
     }
     good = good && work_.launch(op.launch, arguments, named, false, stream) == CUDA_SUCCESS;
     for (std::uint32_t u = 0; u < op.uses.size(); ++u)

@@ -71,6 +71,7 @@ class Proof {
     int round_ = -1;
     std::int32_t next_ = 0;
     std::uint64_t number_ = 0;
+    std::uint32_t fills_ = 0;            // so far
     std::vector<std::uint32_t> first_;   // per step: its uses' answers
     std::uint32_t answers_count_ = 0;
     Answers* answers_ = nullptr;         // in the context

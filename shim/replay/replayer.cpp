@@ -2,9 +2,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 namespace udnnmem::replay {
 namespace {
+
+// `op.launch` is `source`.
+bool is_the_proven_one(KnownOp& op, const LaunchSource& source) {
+    if (op.launch.kind != op.kind) return false;
+    if (op.launch.function == op.proved) return true;
+    if (op.proved || !op.code || source.code() != op.code) return false;
+    op.proved = op.launch.function;
+    return true;
+}
 
 bool has(const std::vector<std::int32_t>& list, std::int32_t value) { return std::find(list.begin(), list.end(), value) != list.end(); }
 
@@ -12,19 +22,23 @@ bool has(const std::vector<std::int32_t>& list, std::int32_t value) { return std
 
 Part part_for(const Known& known, const Slice& slice, const std::vector<std::int32_t>& buffers) {
     Part part;
-    std::unordered_map<std::int32_t, CUdeviceptr> wanted;   // and where it is read
-    for (const std::int32_t b : buffers) wanted[b] = 0;
+    // The versions that are needed, by the op that makes each (or the last one that does), and where they are read.
+    constexpr std::int32_t last = -2;
+    std::map<std::pair<std::int32_t, std::int32_t>, CUdeviceptr> wanted;
+    for (const std::int32_t b : buffers) wanted[{b, last}] = 0;
+    const auto makes = [&](const KnownOp::Use& use, std::int32_t k) { return use.writes && (wanted.count({use.buffer, k}) || wanted.count({use.buffer, last})); };
     for (std::size_t i = slice.ops.size(); i-- > 0;) {
-        const KnownOp& op = known.ops[static_cast<std::size_t>(slice.ops[i])];
-        if (std::none_of(op.uses.begin(), op.uses.end(), [&](const KnownOp::Use& use) { return use.writes && wanted.count(use.buffer); })) continue;
-        part.ops.push_back(slice.ops[i]);
+        const std::int32_t k = slice.ops[i];
+        const KnownOp& op = known.ops[static_cast<std::size_t>(k)];
+        if (std::none_of(op.uses.begin(), op.uses.end(), [&](const KnownOp::Use& use) { return makes(use, k); })) continue;
+        part.ops.push_back(k);
         for (const KnownOp::Use& use : op.uses)
-            if (use.writes && !use.reads) wanted.erase(use.buffer);
+            if (makes(use, k)) wanted.erase({use.buffer, k}), wanted.erase({use.buffer, last});
         for (std::uint32_t u = 0; u < op.uses.size(); ++u)
-            if (op.uses[u].reads && (!op.uses[u].writes || wanted.count(op.uses[u].buffer))) wanted[op.uses[u].buffer] = op.base(u);
+            if (const KnownOp::Use& use = op.uses[u]; use.reads && !use.saved) wanted[{use.buffer, use.made_by}] = op.base(u);
     }
     std::reverse(part.ops.begin(), part.ops.end());
-    for (const auto& [buffer, at] : wanted)
+    for (const auto& [version, at] : wanted)
         if (at) part.inputs.push_back(at);
     return part;
 }
@@ -36,11 +50,11 @@ Replayer::Replayer(pager::Pager& pager, pager::DevicePager& device, double verif
 
 Replayer::~Replayer() { pager_.set_restorer(nullptr); }
 
-bool Replayer::keep(Known& known, std::int32_t k, std::uint64_t iteration, const LaunchSource* source) {
+bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, const LaunchSource* source, CUstream stream) {
     std::lock_guard lock(mutex_);
-    KnownOp& op = known.ops[static_cast<std::size_t>(k)];
+    KnownOp& op = known->ops[static_cast<std::size_t>(k)];
     op.captured = 0;
-    if (!op.proven || !source || !source->copy(op.launch) || op.launch.function != op.proved || op.launch.arguments.size() != op.proved_with.size()) return false;
+    if (!op.proven || !source || !source->copy(op.launch) || !is_the_proven_one(op, *source) || op.launch.arguments.size() != op.proved_with.size()) return false;
     std::vector<char>& now = op.launch.arguments;
     for (const Operand& o : op.operands) {
         CUdeviceptr word;
@@ -59,11 +73,31 @@ bool Replayer::keep(Known& known, std::int32_t k, std::uint64_t iteration, const
             return false;
         }
     }
+    if (!save(known, op, stream)) return false;
     if (iteration != iteration_) freed_.clear();
     iteration_ = iteration;
     keeps_.store(true);
     op.captured = iteration;
     op.frees_then = frees_;
+    return true;
+}
+
+// Copies what the op reads and it or a later one overwrites.
+bool Replayer::save(const std::shared_ptr<Known>& known, KnownOp& op, CUstream stream) {
+    for (std::uint32_t u = 0; u < op.uses.size(); ++u) {
+        KnownOp::Use& use = op.uses[u];
+        if (!use.saved) continue;
+        if (!work_.start()) return false;
+        if (!use.copy) {
+            std::erase_if(saved_, [&](const auto& s) {
+                if (s.first.expired()) device_.give_scratch(s.second, stream);
+                return s.first.expired();
+            });
+            if (device_.take_scratch(use.bytes, stream, use.copy) != CUDA_SUCCESS) return use.copy = 0, false;
+            saved_.emplace_back(known, use.copy);
+        }
+        if (work_.copy(use.copy, op.base(u), use.bytes, stream) != CUDA_SUCCESS) return false;
+    }
     return true;
 }
 
@@ -137,8 +171,11 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
     const std::vector<std::int32_t> ops = part_for(known, slice, wanted).ops;
     struct Scratch {
         CUdeviceptr at;
-        std::size_t last;   // of the slice's ops, the last one that names it
+        std::size_t last;         // of the slice's ops, the last one that names it
+        std::int32_t made_by;     // whose version it holds
     };
+    // Seen from outside for as long as its work is handed over.
+    const std::uint64_t shown = wanted.empty() ? 0 : pager_.sink().move_began("replay", BufferId(static_cast<std::int32_t>(targets.begin()->second.buffer->id)), Bytes(static_cast<std::int64_t>(targets.begin()->second.buffer->capacity)));
     std::unordered_map<std::int32_t, Scratch> scratch;
     CUresult result = CUDA_SUCCESS;
     std::vector<CUdeviceptr> bases;
@@ -150,8 +187,10 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
             CUdeviceptr base = op.base(u);
             if (const auto target = targets.find(use.buffer); target != targets.end() && pager_.find(base) == target->second.buffer) {
                 if (use.writes) target->second.kernel = op.launch.name, target->second.op = ops[i];
-            } else if (use.writes || scratch.count(use.buffer)) {
-                auto [place, fresh] = scratch.try_emplace(use.buffer, Scratch{0, i});
+            } else if (use.saved && !use.writes) {
+                base = use.copy;
+            } else if (const auto other = scratch.find(use.buffer); use.writes || (other != scratch.end() && other->second.made_by == use.made_by)) {
+                auto [place, fresh] = scratch.try_emplace(use.buffer, Scratch{0, i, -1});
                 if (fresh) {
                     result = device_.take_scratch(use.bytes, stream, place->second.at);
                     for (std::size_t j = i; j < ops.size(); ++j)
@@ -159,6 +198,8 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
                             if (later.buffer == use.buffer) place->second.last = j;
                 }
                 base = place->second.at;
+                if (use.writes) place->second.made_by = ops[i];
+                if (use.saved && result == CUDA_SUCCESS) result = work_.copy(base, use.copy, use.bytes, stream);
             } else if (pager::Buffer* input = pager_.find(base); input && input->dropped.load()) {
                 result = compute(input, stream);
             }
@@ -203,6 +244,7 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
         pager_.sink().event({profiler::EventKind::replay, device_.device(), BufferId(static_cast<std::int32_t>(b->id)), Bytes(static_cast<std::int64_t>(b->capacity)), Nanoseconds(start), Nanoseconds(pager::now_ns())});
     }
     any_.store(!entries_.empty());
+    pager_.sink().move_ended(shown);
     if (result == CUDA_SUCCESS && stream != own_) result = pager_.driver().cuEventRecord(done_, stream);
     return result;
 }
@@ -296,6 +338,11 @@ void Replayer::context_destroying(CUcontext context) {
     own_ = nullptr;
     done_ = nullptr;
     report_ = nullptr;
+    for (const auto& [known, at] : saved_)
+        if (const auto left = known.lock())
+            for (KnownOp& op : left->ops)
+                for (KnownOp::Use& use : op.uses) use.copy = 0;
+    saved_.clear();
     work_.context_destroying(context);
 }
 

@@ -36,8 +36,8 @@ class Replayer final : public pager::Restorer {
 
     OwnWork& work() { return work_; }
 
-    // The op of step `k` is about to be submitted: its launch is kept. False: it is not the op that was proven.
-    bool keep(Known& known, std::int32_t k, std::uint64_t iteration, const LaunchSource* source);
+    // The op of step `k` is about to be submitted to `stream`: its launch is kept, with what it reads that may change. False: it is not the op that was proven.
+    bool keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, const LaunchSource* source, CUstream stream);
 
     // Whether `b`, in the place of logical buffer `logical`, may be dropped: then the slice is remembered until it was replayed.
     bool may_drop(std::shared_ptr<const Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t iteration, CUstream stream);
@@ -81,6 +81,7 @@ class Replayer final : public pager::Restorer {
     CUresult run(const Known& known, const Slice& slice, CUstream stream);
     bool verify_now();
     void purge();
+    bool save(const std::shared_ptr<Known>& known, KnownOp& op, CUstream stream);
 
     pager::Pager& pager_;
     pager::DevicePager& device_;
@@ -99,6 +100,7 @@ class Replayer final : public pager::Restorer {
     std::unordered_map<std::uint64_t, std::string> words_;        // for what it may say; under words_mutex_
     std::uint64_t iteration_ = 0, frees_ = 0;
     std::unordered_map<CUdeviceptr, std::uint64_t> freed_;  // in iteration_: the last free at each address, counted
+    std::vector<std::pair<std::weak_ptr<Known>, CUdeviceptr>> saved_;   // KnownOp::Use::copy of all
     Figures figures_;
     std::uint64_t replays_begun_ = 0;
 };

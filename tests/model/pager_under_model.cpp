@@ -14,6 +14,7 @@
 #include "shim/pager/hasher.cpp"
 #include "shim/pager/lease.cpp"
 #include "shim/pager/link_meter.cpp"
+#include "shim/pager/link_probe.cpp"
 #include "shim/pager/mover.cpp"
 #include "shim/pager/orders.cpp"
 #include "shim/pager/pager.cpp"

@@ -8,7 +8,12 @@ std::string line_of(const RunSequence& s) {
     JsonLine line("sequence");
     line.add("id", s.id).add("first", s.first).add("ops", s.ops).add("turns", s.turns).add("iterations", s.iterations);
     line.add("planned_iterations", s.planned_iterations).add("given_up", s.given_up).add("ideal_ns", s.ideal).add("promised_ns", s.promised);
+    line.add("peak_promised_bytes", s.peak_promised).add("peak_bytes", s.peak);
     return line.add("planned_ns", s.planned).add("demand_ns", s.demand).finish();
+}
+
+std::string line_of(const NotReplayable& r) {
+    return JsonLine("not_replayable").add("kernel", r.kernel).add("why", r.why).add("ops", r.ops).finish();
 }
 
 std::string line_of(const Misprediction& m) {

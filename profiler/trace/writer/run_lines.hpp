@@ -9,6 +9,7 @@ namespace udnnmem::profiler {
 
 std::string line_of(const RunSequence& sequence);
 std::string line_of(const Misprediction& misprediction);
+std::string line_of(const NotReplayable& ops);
 std::string line_of(const Adaptation& adaptation);
 std::string line_of(const RunStep& step);
 

@@ -235,6 +235,7 @@ void TraceWriter::link(const RunLink& link) noexcept try {
     JsonLine line("link");
     line.add("device", link.device).add("in_bytes_per_second", link.in_bytes_per_second).add("out_bytes_per_second", link.out_bytes_per_second);
     line.add("both_in_bytes_per_second", link.both_in_bytes_per_second).add("both_out_bytes_per_second", link.both_out_bytes_per_second);
+    if (!link.sizes.empty()) line.add("sizes", link.sizes).add("in_by_size", link.in_by_size).add("out_by_size", link.out_by_size);
     state_->add_side(line.finish());
 } catch (...) {
 }

@@ -40,6 +40,7 @@ struct Options {
     double host_to_device = 0;                // bytes per second; 0: as fast as memcpy
     double device_to_host = 0;
     int devices = 1;
+    std::uint64_t card = 0;  // in the devices' UUIDs: the same in all processes with one SOFTGPU_CARD, else this process' own
     int sm = 75;
     bool shuffle = false;  // SOFTGPU_SEED was given
     std::uint64_t seed = 0;

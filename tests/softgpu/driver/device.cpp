@@ -13,8 +13,9 @@ bool is_device(CUdevice d) { return d >= 0 && d < options().devices; }
 
 CUuuid uuid_of(CUdevice d) {
     CUuuid id{};
-    std::memcpy(id.bytes, "softgpu-uuid-00", 15);
-    id.bytes[15] = static_cast<char>('0' + d);
+    std::memcpy(id.bytes, "softgpu", 7);
+    id.bytes[7] = static_cast<char>('0' + d);
+    std::memcpy(id.bytes + 8, &options().card, 8);
     return id;
 }
 

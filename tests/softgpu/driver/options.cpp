@@ -13,6 +13,8 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <functional>
+#include <random>
 #include <sstream>
 
 #include "tests/softgpu/driver/clock.hpp"
@@ -105,6 +107,8 @@ Options* read_options() {
     o->host_to_device = env_bandwidth("SOFTGPU_H2D");
     o->device_to_host = env_bandwidth("SOFTGPU_D2H");
     o->devices = static_cast<int>(env_number("SOFTGPU_DEVICES", 1, 0, 8));
+    const char* const card = std::getenv("SOFTGPU_CARD");
+    o->card = std::hash<std::string>{}(card ? card : std::to_string(::getpid()) + "/" + std::to_string(std::random_device{}()));
     o->sm = static_cast<int>(env_number("SOFTGPU_SM", 75, 50, 130));
     if (const char* text = std::getenv("SOFTGPU_SEED"); text && *text) {
         o->shuffle = true;

@@ -158,11 +158,10 @@ TEST_CASE("a plan's actions are ordered after their ops, those at the start afte
     CHECK(rows.entries[3].kind == pager::Order::Kind::fetch);
 }
 
-TEST_CASE("every policy but demand is a planner that needs no recompute") {
+TEST_CASE("every policy but demand is a planner") {
     for (const char* name : policy_names) {
         const policy::Planner* planner = policy::find_planner(name);
         REQUIRE(planner);
-        CHECK(!planner->needs_recompute);
     }
 }
 

@@ -46,23 +46,58 @@ Sequence sequence() {
         s.uses.push_back({0, 0});
         s.uses.push_back({1 + k % 2, 0});
     }
-    for (std::size_t k = 0; k < 4; ++k) s.steps[k].name = s.plan_trace.ops[k].name.c_str();
+    for (std::size_t k = 0; k < 4; ++k) {
+        s.steps[k].name = s.plan_trace.ops[k].name.c_str();
+        s.program.steps.push_back({static_cast<std::uint32_t>(s.program.uses.size()), 2, k == 3 ? 1u : 0u});
+        for (std::uint32_t i = 0; i < 2; ++i) s.program.uses.push_back(s.uses[s.steps[k].first + i].buffer);
+        s.small.reads.emplace_back(), s.small.writes.emplace_back();
+    }
+    profiler::TraceBuffer small;
+    small.id = BufferId(3), small.bytes = Bytes(64), small.persistent = true;
+    s.small.buffers.push_back(small);
+    s.program.uses.push_back(3);
+    s.small.reads[3] = s.small.writes[3] = {BufferId(3)};
     return s;
+}
+
+// Op 1 is proven: it reads buffer 0 and works on 2 in place. Op 3 is too, but nobody knows its code.
+replay::Known known() {
+    replay::Known all;
+    all.program = sequence().program;
+    all.ops.resize(4);
+    for (const std::size_t k : {std::size_t{1}, std::size_t{3}}) {
+        replay::KnownOp& op = all.ops[k];
+        op.proven = true;
+        op.proved_with = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, -1, 127, -128, 16};
+        op.varies.assign(20, 0);
+        op.varies[17] = 1;
+        op.uses = {{0, true, 4096, true, false}, {2, true, 12288, true, true}};
+        op.uses[1].made_by = 0, op.uses[0].saved = true;
+        op.operands = {{0, 0, 0}, {8, 1, 256}};
+        op.code = k == 1 ? 0x123456789abcdef0u : 0;
+    }
+    return all;
 }
 
 Rows rows() {
     Rows r;
-    r.entries = {{pager::Order::Kind::evict, 1}, {pager::Order::Kind::fetch, 0}, {pager::Order::Kind::clean, 2}};
-    r.begin = {0, 0, 2, 2, 3};
+    r.entries = {{pager::Order::Kind::evict, 1}, {pager::Order::Kind::fetch, 0}, {pager::Order::Kind::drop, 2, 0}, {pager::Order::Kind::clean, 2}};
+    r.replays = {{3, std::make_shared<const replay::Slice>(replay::Slice{{1}, {2}})}};
+    r.begin = {0, 0, 2, 3, 4};
     r.promised = Nanoseconds(123456);
-    r.memory = Bytes(1 << 20);
+    r.memory = Bytes(1 << 20), r.host = Bytes(INT64_MAX), r.peak = Bytes(987654);
     r.lookahead = 5;
     r.start = {Nanoseconds(0), Nanoseconds(1000), Nanoseconds(2500), Nanoseconds(7000)};
     r.link_in = 1.5e9;
     return r;
 }
 
-std::string lines() { return executor::plans_line("a device", "udnn", Bytes(4096)) + executor::course_lines(sequence(), sequence().plan_trace, rows()) + executor::course_lines(sequence(), sequence().plan_trace, rows()); }
+std::string lines() {
+    profiler::Trace seen = sequence().plan_trace;
+    seen.ops[1].writes.clear();
+    const replay::Known all = known();
+    return executor::plans_line("a device", "udnn", Bytes(4096)) + executor::course_lines(sequence(), seen, &all, rows()) + executor::course_lines(sequence(), seen, &all, rows());
+}
 
 std::string contents(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -100,8 +135,34 @@ TEST_CASE("stored plans are read as they were written") {
         CHECK(got.plan_trace.buffers[2].bytes.value == 3 * 4096);
         CHECK(got.plan_trace.buffers[2].free_op.value == 2);
         CHECK(course.rows->begin == rows().begin);
-        REQUIRE(course.rows->entries.size() == 3);
-        for (std::size_t i = 0; i < 3; ++i) CHECK((course.rows->entries[i].kind == rows().entries[i].kind && course.rows->entries[i].buffer == rows().entries[i].buffer));
+        REQUIRE(course.rows->entries.size() == 4);
+        for (std::size_t i = 0; i < 4; ++i)
+            CHECK((course.rows->entries[i].kind == rows().entries[i].kind && course.rows->entries[i].buffer == rows().entries[i].buffer && course.rows->entries[i].replay == rows().entries[i].replay));
+        REQUIRE(course.rows->replays.size() == 1);
+        CHECK(course.rows->replays[0].before == 3);
+        CHECK(course.rows->replays[0].slice->ops == std::vector<std::int32_t>{1});
+        CHECK(course.rows->replays[0].slice->buffers == std::vector<std::int32_t>{2});
+        CHECK(course.rows->kept == std::vector<bool>{false, true, false, false});
+        CHECK(course.rows->host == rows().host);
+        CHECK(course.rows->peak == rows().peak);
+        CHECK(course.seen.ops[1].writes.empty());
+        CHECK(got.small.buffers.size() == 1);
+        CHECK(got.small.buffers[0].id.value == 3);
+        CHECK(got.small.writes[3] == expected.small.writes[3]);
+        CHECK(got.program.uses == expected.program.uses);
+        CHECK(got.program.steps[3].small == 1);
+        REQUIRE(course.known);
+        REQUIRE(course.known->ops.size() == 4);
+        const replay::KnownOp &op = course.known->ops[1], was = known().ops[1];
+        CHECK(op.proven);
+        CHECK(!op.proved);
+        CHECK((op.code == was.code && op.proved_with == was.proved_with && op.varies == was.varies));
+        REQUIRE(op.uses.size() == 2);
+        CHECK((op.uses[0].saved && !op.uses[1].saved && op.uses[1].reads && op.uses[1].writes && op.uses[1].made_by == 0 && op.uses[1].bytes == 12288));
+        REQUIRE(op.operands.size() == 2);
+        CHECK((op.operands[1].at == 8 && op.operands[1].use == 1 && op.operands[1].delta == 256));
+        CHECK(!course.known->ops[3].proven);
+        CHECK(course.known->ops[3].refused);
         CHECK(course.rows->promised == rows().promised);
         CHECK(course.rows->memory == rows().memory);
         CHECK(course.rows->lookahead == 5);
@@ -145,6 +206,16 @@ TEST_CASE("what a stored plan says must fit together") {
     CHECK(refused(lines(), "\"after_op\":1", "\"after_op\":4"));
     CHECK(refused(lines(), "\"do\":\"evict\"", "\"do\":\"drop\""));
     CHECK(refused(lines(), "\"bytes\":4096", "\"bytes\":0"));
+    CHECK(refused(lines(), "\"op\":1", "\"op\":4"));
+    CHECK(refused(lines(), "\"at\":[0,8]", "\"at\":[0,13]"));
+    CHECK(refused(lines(), "\"at\":[0,8]", "\"at\":[0]"));
+    CHECK(refused(lines(), "\"use\":[0,1]", "\"use\":[0,2]"));
+    CHECK(refused(lines(), "\"made_by\":[-1,0]", "\"made_by\":[-1,2]"));
+    CHECK(refused(lines(), "\"ops\":[1]", "\"ops\":[3]"));
+    CHECK(refused(lines(), "\"replay\":0", "\"replay\":1"));
+    CHECK(refused(lines(), "\"runs\":\"kernel\"", "\"runs\":\"graph\""));
+    CHECK(refused(lines(), "\"arguments\":\"00", "\"arguments\":\"0x"));
+    CHECK(refused(lines(), "\"small\":false,\"alloc_op\":-1,\"free_op\":2", "\"small\":true,\"alloc_op\":-1,\"free_op\":2"));
     CHECK(refused(lines(), "{\"kind\":\"plans\"", "{\"kind\":\"plan\""));
     std::remove(path.c_str());
     CHECK(!executor::read_plans(path, missing));

@@ -91,7 +91,7 @@ TEST_CASE("a wrong value is one line: what, where, what was expected, how to be 
     CHECK(error_of({{"UDNNMEM_BUDGET", "0%"}}).find("more than nothing") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_HOST_BUDGET", "0"}}) == "(no error)");
     CHECK(error_of({{"UDNNMEM_POLICY", "magic"}}) ==
-          "UDNNMEM_POLICY=magic: expected demand, belady, vdnn, capuchin, g10, delta or udnn; unset it for the default, udnn");
+          "UDNNMEM_POLICY=magic: expected demand, belady, vdnn, capuchin, g10, delta, chen, checkpoint-n3, checkpoint-n2, pofo or udnn; unset it for the default, udnn");
     CHECK(error_of({{"UDNNMEM_VERIFY", "1.5"}}).find("expected a share from 0 to 1") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_VERIFY", "1%"}}).find("expected a share from 0 to 1") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_DEBUG", "loud"}}).find("error, warn, info or trace") != std::string::npos);

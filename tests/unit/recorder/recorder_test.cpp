@@ -248,3 +248,64 @@ TEST_CASE("many threads tell at once") {
     text += recorder.drain(true);
     CHECK(parse_trace("lines", header + text));
 }
+
+TEST_CASE("an iteration runs from mark to mark where the program has marks that fit") {
+    const int halves = GENERATE(1, 2, 3);
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 6, .recorder = recorder};
+    program.start();
+    std::string text;
+    for (int i = 0; i < 12 * halves && text.empty(); ++i) {
+        if (i % halves == 0) recorder.mark();
+        program.step();
+        text = recorder.drain(false);
+    }
+    const Trace trace = parsed(text);
+    CHECK(trace.ops.size() == static_cast<std::size_t>(halves * program.ops()));
+    CHECK(trace.ops[0].name == "cuMemcpyHtoDAsync");
+    CHECK(recorder.marks() <= 4);
+}
+
+TEST_CASE("a mark that does not come back is passed over when the search ends") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 6, .recorder = recorder};
+    program.start();
+    std::string text;
+    int taken = 0;
+    for (; taken < 300 && text.empty(); ++taken) {
+        if (taken == 0) recorder.mark();
+        program.step();
+        text = recorder.drain(false);
+    }
+    CHECK(taken > 100);
+    CHECK(parsed(text).ops.size() == static_cast<std::size_t>(program.ops()));
+    CHECK_FALSE(recorder.on());
+}
+
+TEST_CASE("the FLOPs of a call are shared by its ops, also where the iteration begins in the middle of one") {
+    const int first = GENERATE(0, 1, 2, 3);
+    Recorder recorder(settings_for_test());
+    recorder.allocated(1 << 20, 1000);
+    std::string text;
+    std::uint64_t call = 0;
+    std::int32_t timer = 0;
+    // Two calls of two ops each, over and over; what came before decides where the period is seen to begin.
+    for (int i = 0; i < 100 && text.empty(); ++i) {
+        const int k = (i + first) % 4;
+        ObservedOp op;
+        op.name = k % 2 ? "compute" : "prepare";
+        op.shape = static_cast<std::uint64_t>(k);
+        op.touches[op.count++] = {1 << 20, Mode::read_write};
+        if (k % 2 == 0 || i == 0) ++call;
+        op.call = k < 2 ? "a" : "b", op.call_number = call, op.call_flops = k < 2 ? 1000 : 500;
+        op.timer = timer++ % 4;
+        recorder.op(op);
+        text = recorder.drain(false);
+    }
+    double a = 0, b = 0;
+    const Trace trace = parsed(text);
+    for (const TraceOp& op : trace.ops) (op.call == "a" ? a : b) += op.flops;
+    const double turns = static_cast<double>(trace.ops.size()) / 4;
+    CHECK(a / turns == Approx(1000));
+    CHECK(b / turns == Approx(500));
+}

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "shim/executor/rows.hpp"
 #include "shim/replay/known.hpp"
@@ -29,6 +30,19 @@ KnownOp op(std::vector<std::int32_t> reads, std::vector<std::int32_t> writes, st
     return o;
 }
 
+// As find_versions() has it where all is proven.
+Known known_of(std::vector<KnownOp> ops) {
+    Known known;
+    known.ops = std::move(ops);
+    std::map<std::int32_t, std::int32_t> made;
+    for (std::size_t k = 0; k < known.ops.size(); ++k) {
+        for (KnownOp::Use& use : known.ops[k].uses) use.made_by = made.count(use.buffer) ? made[use.buffer] : -1;
+        for (const KnownOp::Use& use : known.ops[k].uses)
+            if (use.writes) made[use.buffer] = static_cast<std::int32_t>(k);
+    }
+    return known;
+}
+
 std::vector<CUdeviceptr> sorted(std::vector<CUdeviceptr> v) {
     std::sort(v.begin(), v.end());
     return v;
@@ -37,8 +51,7 @@ std::vector<CUdeviceptr> sorted(std::vector<CUdeviceptr> v) {
 }  // namespace
 
 TEST_CASE("of a slice only what a buffer needs is run") {
-    Known known;
-    known.ops = {op({1}, {2}), op({2, 9}, {3}), op({3}, {4}), op({2}, {5})};
+    const Known known = known_of({op({1}, {2}), op({2, 9}, {3}), op({3}, {4}), op({2}, {5})});
     const Slice slice{{0, 1, 2, 3}, {2, 3, 4, 5}};
     CHECK(part_for(known, slice, {2}).ops == std::vector<std::int32_t>{0});
     CHECK(part_for(known, slice, {4}).ops == std::vector<std::int32_t>{0, 1, 2});
@@ -47,14 +60,26 @@ TEST_CASE("of a slice only what a buffer needs is run") {
     CHECK(part_for(known, slice, {}).ops.empty());
 }
 
-TEST_CASE("a chain in place is run from its first writer on; state beside it is no input") {
-    Known known;
-    known.ops = {op({1}, {2}, {7}), op({}, {}, {2})};   // 7: running statistics
+TEST_CASE("a chain in place is run from its first writer on; what was saved is no input") {
+    Known known = known_of({op({1}, {2}, {7}), op({}, {}, {2})});   // 7: running statistics
+    CHECK(sorted(part_for(known, {{0, 1}, {2}}, {2}).inputs) == std::vector<CUdeviceptr>{0x1000, 0x7000});
+    known.ops[0].uses[2].saved = true;
     const Part part = part_for(known, {{0, 1}, {2}}, {2});
     CHECK(part.ops == std::vector<std::int32_t>{0, 1});
     CHECK(part.inputs == std::vector<CUdeviceptr>{0x1000});
     // Without it, the buffer itself would have to be there: it is an input.
     CHECK(part_for(known, {{1}, {2}}, {2}).inputs == std::vector<CUdeviceptr>{0x2000});
+}
+
+TEST_CASE("what an op changes beside its result is read in the version that it saw") {
+    // 2 is made by op 0, changed by op 1, which makes 3 of it, and again by op 2.
+    const Known known = known_of({op({1}, {2}), op({}, {3}, {2}), op({8}, {}, {2}), op({2}, {4})});
+    CHECK(part_for(known, {{0, 1}, {3}}, {3}).ops == std::vector<std::int32_t>{0, 1});
+    CHECK(part_for(known, {{0, 1, 2, 3}, {4}}, {4}).ops == std::vector<std::int32_t>{0, 1, 2, 3});
+    // 4 is made of what op 2 has left: without it, the version of op 1 will not do.
+    const Part part = part_for(known, {{0, 1, 3}, {3, 4}}, {3, 4});
+    CHECK(part.ops == std::vector<std::int32_t>{0, 1, 3});
+    CHECK(sorted(part.inputs) == std::vector<CUdeviceptr>{0x1000, 0x2000});
 }
 
 TEST_CASE("a drop belongs to the next replay that makes its buffer") {

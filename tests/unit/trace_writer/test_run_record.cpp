@@ -1,5 +1,6 @@
 // What read_run() makes of files that nobody, or a newer version, wrote.
 #include <string>
+#include <vector>
 
 #include "profiler/trace/run_record.hpp"
 #include "tests/catch.hpp"
@@ -65,4 +66,27 @@ TEST_CASE("an iteration is read with the run, and its peak live bytes are the la
     REQUIRE(run);
     CHECK(run->iteration.ops.size() == 3);
     CHECK(peak_live(run->iteration) == Bytes(133));
+}
+
+TEST_CASE("what an op was not seen to write is read by it and no more") {
+    const std::string trace =
+        "{\"kind\":\"header\",\"schema\":1,\"name\":\"a\"}\n{\"kind\":\"learned\",\"ops\":2}\n"
+        "{\"kind\":\"buffer\",\"id\":0,\"bytes\":8,\"persistent\":true,\"run_id\":7}\n{\"kind\":\"buffer\",\"id\":1,\"bytes\":8,\"persistent\":true}\n"
+        "{\"kind\":\"op\",\"index\":0,\"name\":\"k\",\"duration_ns\":1,\"reads\":[0,1],\"writes\":[0,1]}\n"
+        "{\"kind\":\"op\",\"index\":1,\"name\":\"k\",\"duration_ns\":1,\"reads\":[1],\"writes\":[0,1]}\n";
+    const auto writes = [&](const std::string& more, std::size_t op) {
+        const auto run = parse_run("t", trace + more);
+        REQUIRE(run);
+        std::vector<std::int32_t> ids;
+        for (const BufferId id : run->iteration.ops[op].writes) ids.push_back(id.value);
+        return ids;
+    };
+    using Ids = std::vector<std::int32_t>;
+    CHECK(writes("", 0) == Ids{0, 1});
+    CHECK(writes("{\"kind\":\"unchanged\",\"ops\":2,\"op\":0,\"buffers\":[7,9]}\n", 0) == Ids{1});
+    CHECK(writes("{\"kind\":\"unchanged\",\"ops\":2,\"op\":1,\"buffers\":[7]}\n", 1) == Ids{0, 1});   // it overwrites it: nobody else made it
+    CHECK(writes("{\"kind\":\"unchanged\",\"ops\":3,\"op\":0,\"buffers\":[7]}\n", 0) == Ids{0, 1});   // of another iteration
+    const auto wrong = parse_run("t", trace + "{\"kind\":\"unchanged\",\"ops\":2,\"op\":2,\"buffers\":[7]}\n");
+    REQUIRE_FALSE(wrong);
+    CHECK(wrong.error().message.find("must be below 2") != std::string::npos);
 }

@@ -1,6 +1,9 @@
-// replays KIND ITERATIONS: a chain of activations, each made from the one before by a kernel of that kind and read again on
+// replays KIND ITERATIONS [WORDS [SEED]]: a chain of activations, each made from the one before by a kernel of that kind and read again on
 // the way back, as a training iteration would. Prints a checksum of its state after each iteration. What a kind needs beside
-// its activations (state, statistics, variables, tables) is part of the checksum.
+// its activations (state, statistics, variables, tables) is part of the checksum. REPLAYS_COMMENT is added to the kernels' PTX.
+// The kind `random` is a network drawn by SEED: each activation is made by kernels of another kind, from one of the last four
+// before it, in whole or in part, and read on the way back once or more, in an order that is drawn too.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
@@ -13,14 +16,16 @@ extern "C" const char replays_ptx[];
 namespace {
 
 constexpr int kLayers = 16;
-constexpr unsigned kWords = 8192;      // of an activation
+unsigned g_words = 8192;               // of an activation
 constexpr unsigned kSmall = 128;       // of what lies in a slab
 
 struct Chain {
   CUcontext context;
   CUmodule module, again = nullptr;
   CUstream stream;
-  std::string kind;
+  std::string kind, image;
+  std::vector<CUgraphExec> graphs;
+  unsigned seed = 0;
   int iteration = 0;
   unsigned salt = 0;                   // differs between launches, the same in each iteration unless a kind says so
   CUdeviceptr state, gradient, input, extra, wide, pinned_at = 0;
@@ -37,7 +42,7 @@ struct Chain {
     void* list[] = {&arguments...};
     CHECK(cuLaunchKernel(function(name), 16, 1, 1, 128, 1, 1, 0, stream, list, nullptr));
   }
-  void activation(const char* name, CUdeviceptr in, CUdeviceptr out) { launch(name, in, out, extra, kWords, salt); }
+  void activation(const char* name, CUdeviceptr in, CUdeviceptr out) { launch(name, in, out, extra, g_words, salt); }
 
   explicit Chain(const char* k) : kind(k) {
     CUdevice device;
@@ -45,17 +50,21 @@ struct Chain {
     CHECK(cuDeviceGet(&device, 0));
     CHECK(cuDevicePrimaryCtxRetain(&context, device));
     CHECK(cuCtxSetCurrent(context));
-    CHECK(cuModuleLoadData(&module, replays_ptx));
+    const char* comment = getenv("REPLAYS_COMMENT");
+    image = std::string(replays_ptx) + (comment && *comment ? "\n// " + std::string(comment) + "\n" : "");
+    CHECK(cuModuleLoadData(&module, image.c_str()));
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    for (CUdeviceptr* p : {&state, &gradient, &input, &wide}) CHECK(cuMemAlloc(p, kWords * 4));
+    for (CUdeviceptr* p : {&state, &gradient, &input, &wide}) CHECK(cuMemAlloc(p, g_words * 4));
     CHECK(cuMemAlloc(&extra, 2 * kSmall * 4));
     CHECK(cuMemsetD32(extra + kSmall * 4, 9, kSmall));
-    for (CUdeviceptr p : {state, gradient, wide}) CHECK(cuMemsetD32(p, 5, kWords));
+    for (CUdeviceptr p : {state, gradient, wide}) CHECK(cuMemsetD32(p, 5, g_words));
     CHECK(cuMemsetD32(extra, 3, kSmall));
     if (kind == "pinned") {
       CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&pinned), kSmall * 4, CU_MEMHOSTALLOC_DEVICEMAP));
       CHECK(cuMemHostGetDevicePointer(&pinned_at, pinned, 0));
     }
+    if (kind == "lasting_graphs")
+      for (int l = 0; l < kLayers; l++) CHECK(cuMemAlloc(&x[l + 1], g_words * 4));
     if (kind == "pointer_table") CHECK(cuMemcpyHtoD(extra, &wide, 8));
   }
 
@@ -74,23 +83,23 @@ struct Chain {
     if (kind == "in_place") activation("pure", in, out), activation("in_place", in, out);
     else if (kind == "update") activation("zero", in, out), activation("update", in, out);
     else if (kind == "integer_atomics") activation("zero", in, out), activation("integer_atomics", in, out);
-    else if (kind == "copied") CHECK(cuMemcpyDtoDAsync(out, in, kWords * 4, stream));
-    else if (kind == "filled") CHECK(cuMemsetD32Async(out, salt, kWords, stream)), launch("update", in, out, extra, kWords, salt);
+    else if (kind == "copied") CHECK(cuMemcpyDtoDAsync(out, in, g_words * 4, stream));
+    else if (kind == "filled") CHECK(cuMemsetD32Async(out, salt, g_words, stream)), launch("update", in, out, extra, g_words, salt);
     else if (kind == "varying" || kind == "rare_scalar") activation("pure", in, out);
     else if (kind == "partial") activation("partial", in, out);
     else if (kind == "with_state") activation("with_state", in, out), activation("advance", in, out);
-    else if (kind == "pinned") pinned[0] = static_cast<unsigned>(iteration * kLayers + l), launch("with_state", in, out, pinned_at, kWords, salt), CHECK(cuStreamSynchronize(stream));
+    else if (kind == "pinned") pinned[0] = static_cast<unsigned>(iteration * kLayers + l), launch("with_state", in, out, pinned_at, g_words, salt), CHECK(cuStreamSynchronize(stream));
     else if (kind == "module_variable") variable("scale", static_cast<unsigned>(iteration + l)), activation("module_variable", in, out);
     else if (kind == "constant") variable("table", static_cast<unsigned>(iteration + l)), activation("constant", in, out);
-    else if (kind == "mask") launch("mask", in, out, wide, kWords, salt);
-    else if (kind == "struct") launch("by_struct", std::array<unsigned long long, 4>{3, in, 0, out}, kWords, salt);
-    else if (kind == "aliasing") launch("aliasing", out, in, in, out, kWords, salt);
+    else if (kind == "mask") launch("mask", in, out, wide, g_words, salt);
+    else if (kind == "struct") launch("by_struct", std::array<unsigned long long, 4>{3, in, 0, out}, g_words, salt);
+    else if (kind == "aliasing") launch("aliasing", out, in, in, out, g_words, salt);
     else if (kind == "address") activation(l ? "undo_address" : "address", in, out);
     else if (kind == "cooperative") {
-      void* list[] = {const_cast<CUdeviceptr*>(&in), const_cast<CUdeviceptr*>(&out), &extra, const_cast<unsigned*>(&kWords_), &salt};
+      void* list[] = {const_cast<CUdeviceptr*>(&in), const_cast<CUdeviceptr*>(&out), &extra, &g_words, &salt};
       CHECK(cuLaunchCooperativeKernel(function("pure"), 16, 1, 1, 128, 1, 1, 0, stream, list));
     } else if (kind == "buffer") {
-      struct { CUdeviceptr in, out, extra; unsigned count, salt; } packed{in, out, extra, kWords, salt};
+      struct { CUdeviceptr in, out, extra; unsigned count, salt; } packed{in, out, extra, g_words, salt};
       size_t bytes = sizeof packed;
       void* more[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
       CHECK(cuLaunchKernel(function("pure"), 16, 1, 1, 128, 1, 1, 0, stream, nullptr, more));
@@ -98,7 +107,7 @@ struct Chain {
       CUlaunchAttribute attribute{};
       attribute.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
       CUlaunchConfig config{16, 1, 1, 128, 1, 1, 0, stream, &attribute, 1};
-      void* list[] = {const_cast<CUdeviceptr*>(&in), const_cast<CUdeviceptr*>(&out), &extra, const_cast<unsigned*>(&kWords_), &salt};
+      void* list[] = {const_cast<CUdeviceptr*>(&in), const_cast<CUdeviceptr*>(&out), &extra, &g_words, &salt};
       CHECK(cuLaunchKernelEx(&config, function("pure"), list, nullptr));
     } else if (kind == "unloaded") {
       // Unloaded in the middle of an iteration, when activations that it made may have been dropped.
@@ -107,17 +116,98 @@ struct Chain {
         CHECK(cuModuleUnload(again));
         again = nullptr;
       }
-      if (!again) CHECK(cuModuleLoadData(&again, replays_ptx));
+      if (!again) CHECK(cuModuleLoadData(&again, image.c_str()));
       CUfunction f;
       CHECK(cuModuleGetFunction(&f, again, "pure"));
-      void* list[] = {const_cast<CUdeviceptr*>(&in), const_cast<CUdeviceptr*>(&out), &extra, const_cast<unsigned*>(&kWords_), &salt};
+      void* list[] = {const_cast<CUdeviceptr*>(&in), const_cast<CUdeviceptr*>(&out), &extra, &g_words, &salt};
       CHECK(cuLaunchKernel(f, 16, 1, 1, 128, 1, 1, 0, stream, list, nullptr));
     } else activation(kind.c_str(), in, out);
   }
 
+  // Launches what `record` submits as a graph, which is made the first time, or (`fresh`) each time.
+  template <class Record>
+  void as_graph(std::size_t which, bool fresh, Record record) {
+    if (graphs.size() <= which) graphs.resize(which + 1);
+    if (fresh && graphs[which]) {
+      CHECK(cuGraphExecDestroy(graphs[which]));
+      graphs[which] = nullptr;
+    }
+    if (!graphs[which]) {
+      CUgraph graph;
+      CHECK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+      record();
+      CHECK(cuStreamEndCapture(stream, &graph));
+      CHECK(cuGraphInstantiateWithFlags(&graphs[which], graph, 0));
+      CHECK(cuGraphDestroy(graph));
+    }
+    CHECK(cuGraphLaunch(graphs[which], stream));
+  }
+
+  // Two layers, forward or back, are a graph. `lasting_graphs`: made once, on activations that are never freed.
+  void iterate_by_graphs() {
+    const bool fresh = kind == "graphs";
+    std::size_t which = 0;
+    for (int l = 0; l < kLayers; l += 2) {
+      for (int i = l; i < l + 2 && fresh; i++) CHECK(cuMemAllocAsync(&x[i + 1], g_words * 4, stream));
+      as_graph(which++, fresh, [&] {
+        for (int i = l; i < l + 2; i++) {
+          CHECK(cuMemsetD32Async(x[i + 1], static_cast<unsigned>(i), g_words, stream));
+          salt = static_cast<unsigned>(i);
+          activation("update", x[i], x[i + 1]);
+        }
+      });
+    }
+    for (int l = kLayers; l > 0; l -= 2) {
+      as_graph(which++, fresh, [&] {
+        for (int i = l; i > l - 2; i--) launch("back", gradient, x[i], g_words, static_cast<unsigned>(i));
+      });
+      for (int i = l; i > l - 2 && fresh; i--) CHECK(cuMemFreeAsync(x[i], stream));
+    }
+  }
+
+  // The same number for the same question, in each iteration.
+  unsigned drawn(unsigned what, unsigned which, unsigned below) const {
+    unsigned v = (seed * 2654435761u) ^ (what * 40503u + which) * 2246822519u;
+    v ^= v >> 15, v *= 3266489917u, v ^= v >> 13;
+    return v % below;
+  }
+
+  void iterate_at_random() {
+    unsigned good[kLayers + 1] = {g_words};   // words of each activation that hold something
+    for (unsigned l = 0; l < kLayers; l++) {
+      const unsigned from = l - drawn(0, l, std::min(l, 3u) + 1);
+      CHECK(cuMemAllocAsync(&x[l + 1], g_words * 4, stream));
+      const unsigned count = drawn(1, l, 4) ? good[from] : std::max(good[from] / 2, 1024u);
+      const CUdeviceptr in = x[from], out = x[l + 1];
+      salt = l;
+      good[l + 1] = count;
+      const auto kernel = [&](const char* name, CUdeviceptr also) { launch(name, in, out, also, count, salt); };
+      switch (drawn(2, l, 11)) {
+        case 0: kernel("pure", extra), kernel("in_place", extra); break;
+        case 1: CHECK(cuMemsetD32Async(out, l, g_words, stream)), kernel("update", extra), good[l + 1] = g_words; break;
+        case 2: CHECK(cuMemsetD8Async(out, 3, g_words * 4, stream)), kernel("integer_atomics", extra), good[l + 1] = g_words; break;
+        case 3: CHECK(cuMemcpyDtoDAsync(out, in, count * 4, stream)); break;
+        case 4: kernel("with_state", extra), launch("advance", in, out, extra, count, salt); break;
+        case 5: kernel("statistics", extra); break;
+        case 6: kernel("mask", wide); break;
+        case 7: kernel("pure", extra), launch("aliasing", out, in, in, out, count, salt); break;
+        case 8: kernel("self_modifying", extra); break;
+        case 9: CHECK(cuMemsetD32Async(out, l, g_words, stream)), kernel("partial", extra), good[l + 1] = g_words; break;
+        default: kernel("pure", extra); break;
+      }
+    }
+    for (unsigned l = kLayers; l > 0; l--) {
+      const unsigned also = 1 + drawn(3, l, l);
+      launch("back", gradient, x[also], good[also], l);
+      if (also != l) launch("back", gradient, x[l], good[l], l + 1);
+      if (!drawn(4, l, 3)) launch("back", wide, x[l], std::min(good[l], kSmall), l);
+      CHECK(cuMemFreeAsync(x[l], stream));
+    }
+  }
+
   unsigned checksum() {
-    std::vector<unsigned> all(kWords), few(kSmall);
-    CHECK(cuMemcpyDtoHAsync(all.data(), state, kWords * 4, stream));
+    std::vector<unsigned> all(g_words), few(kSmall);
+    CHECK(cuMemcpyDtoHAsync(all.data(), state, g_words * 4, stream));
     CHECK(cuMemcpyDtoHAsync(few.data(), kind == "pointer_table" || kind == "table_writer" ? state : extra, kSmall * 4, stream));
     CHECK(cuStreamSynchronize(stream));
     unsigned sum = 0;
@@ -127,39 +217,43 @@ struct Chain {
   }
 
   void iterate() {
-    std::vector<unsigned> host(kWords);
-    for (unsigned i = 0; i < kWords; i++) host[i] = fill_word(i, static_cast<unsigned>(iteration));
-    CHECK(cuMemcpyHtoDAsync(input, host.data(), kWords * 4, stream));
+    std::vector<unsigned> host(g_words);
+    for (unsigned i = 0; i < g_words; i++) host[i] = fill_word(i, static_cast<unsigned>(iteration));
+    CHECK(cuMemcpyHtoDAsync(input, host.data(), g_words * 4, stream));
     if (kind == "neighbour") CHECK(cuMemsetD32Async(extra + kSmall * 4, static_cast<unsigned>(iteration), kSmall, stream));
     if (kind == "table_writer") launch("make_table", extra, wide);
     x[0] = input;
-    for (int l = 0; l < kLayers; l++) {
-      CHECK(cuMemAllocAsync(&x[l + 1], kWords * 4, stream));
-      if (kind == "partial" || kind == "rare_keep") CHECK(cuMemcpyDtoDAsync(x[l + 1], wide, kWords * 4, stream));
+    if (kind == "graphs" || kind == "lasting_graphs") iterate_by_graphs();
+    else if (kind == "random") iterate_at_random();
+    else for (int l = 0; l < kLayers; l++) {
+      CHECK(cuMemAllocAsync(&x[l + 1], g_words * 4, stream));
+      if (kind == "partial" || kind == "rare_keep") CHECK(cuMemcpyDtoDAsync(x[l + 1], wide, g_words * 4, stream));
       forward(l);
     }
-    for (int l = kLayers; l > 0; l--) {
-      launch(kind == "address" ? "back_address" : "back", gradient, x[l], kWords, static_cast<unsigned>(l));
+    for (int l = kind == "random" || kind == "graphs" || kind == "lasting_graphs" ? 0 : kLayers; l > 0; l--) {
+      launch(kind == "address" ? "back_address" : "back", gradient, x[l], g_words, static_cast<unsigned>(l));
       CHECK(cuMemFreeAsync(x[l], stream));
     }
-    launch("back", state, gradient, kWords, 1u);
-    if (kind == "table_writer") launch("back", state, wide, kWords, 2u);
+    launch("back", state, gradient, g_words, 1u);
+    if (kind == "random") launch("back", state, wide, g_words, 3u);
+    if (kind == "table_writer") launch("back", state, wide, g_words, 2u);
     if (kind == "global_counter") launch("read_counter", extra);
     printf("%d %08x\n", iteration, checksum());
     fflush(stdout);
     iteration++;
   }
-  static constexpr unsigned kWords_ = kWords;
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    fprintf(stderr, "usage: replays KIND ITERATIONS\n");
+    fprintf(stderr, "usage: replays KIND ITERATIONS [WORDS [SEED]]\n");
     return 2;
   }
+  g_words = argument(argc, argv, 3, g_words);
   Chain chain(argv[1]);
+  chain.seed = argument(argc, argv, 4, 1u);
   for (int i = 0; i < atoi(argv[2]); i++) chain.iterate();
   return 0;
 }

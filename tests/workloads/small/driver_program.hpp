@@ -25,7 +25,10 @@ struct Program {
   CUfunction fill, add, sum;
   Program() {
     CHECK(cuInit(0));
-    CHECK(cuDeviceGet(&device, 0));
+    int devices = 0;
+    CHECK(cuDeviceGetCount(&devices));
+    const char* rank = getenv("LOCAL_RANK");  // of several, each takes its own device where there are enough
+    CHECK(cuDeviceGet(&device, rank && devices ? atoi(rank) % devices : 0));
     CHECK(cuDevicePrimaryCtxRetain(&context, device));
     CHECK(cuCtxSetCurrent(context));
     CHECK(cuModuleLoadData(&module, small_ptx));

@@ -11,7 +11,16 @@ $(call program,workloads/random,$(SMALL)/random.cpp $(SMALL)/ptx.cpp,,-L$(B)/sof
 $(B)/workloads/random: | $(B)/softgpu/libcuda.so
 $(call program,workloads/player,$(SMALL)/player.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
 $(B)/workloads/player: | $(B)/softgpu/libcuda.so
-DEFAULT += $(addprefix $(B)/workloads/,vadd bigop random player)
+$(call program,workloads/ranges,$(SMALL)/ranges.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
+$(B)/workloads/ranges: | $(B)/softgpu/libcuda.so
+DEFAULT += $(addprefix $(B)/workloads/,vadd bigop random player ranges)
+
+# A tool that NVTX_INJECTION64_PATH names.
+$(B)/workloads/nvtx_tool.so: $(SMALL)/nvtx_tool.c
+	@mkdir -p $(@D)
+	@echo "  cc    $<"
+	@$(CC) $(CPPFLAGS) -O2 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -o $@ $< -ldl
+DEFAULT += $(B)/workloads/nvtx_tool.so
 
 # A neighbour: another preload that takes dlsym.
 $(B)/workloads/other_dlsym.so: $(SMALL)/other_dlsym.c

@@ -1,0 +1,157 @@
+// `udnnmem top [PID...]`: live figures of running processes, a row for each of their devices. Asks the processes
+// themselves (shim/live); makes no CUDA call.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "shim/cli/commands.hpp"
+#include "shim/cli/format.hpp"
+#include "shim/live/reader.hpp"
+
+namespace udnnmem::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr std::chrono::milliseconds kPatience(1000);   // with a process that does not answer
+
+struct TopArguments {
+    std::vector<int> pids;
+    bool once = false, json = false;
+    double interval = 1;
+};
+
+// What a process says: the record of the run, with its devices as a list. Null: it makes no sense.
+Json read_answer(const std::string& text) {
+    Json run;
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t end = std::min(text.find('\n', at), text.size());
+        Json record = Json::parse(text.substr(at, end - at), nullptr, false);
+        at = end + 1;
+        if (!record.is_object() || !record.contains("kind")) return nullptr;
+        const bool device = record["kind"] == "device";
+        record.erase("kind");
+        if (device && run.is_object()) run["devices"].push_back(std::move(record));
+        else if (!device) run = std::move(record), run["devices"] = Json::array();
+    }
+    return run;
+}
+
+// A figure of an answer, which another version of the library may not give.
+std::int64_t number(const Json& of, const char* name) {
+    const auto found = of.find(name);
+    return found != of.end() && found->is_number() ? found->get<std::int64_t>() : 0;
+}
+std::string text(const Json& of, const char* name) {
+    const auto found = of.find(name);
+    return found != of.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+class Top {
+  public:
+    explicit Top(const TopArguments& arguments) : arguments_(arguments) {
+        for (const int pid : arguments.pids) {
+            auto process = live::Process::open(pid);
+            if (!process) fail(process.error());
+            processes_.push_back(std::move(*process));
+        }
+        if (arguments.pids.empty()) look_around();
+    }
+
+    // One sample of every process, on stdout. False: none is left.
+    bool sample() {
+        if (arguments_.pids.empty()) look_around();
+        std::erase_if(processes_, [](const live::Process& p) { return !p.running(); });
+        std::string out;
+        if (!arguments_.json)
+            out = fmt::format("{:>8} {:<14} {:>4} {:>3} {:>10} {:>10} {:>10} {:>10} {:>12} {:>12} {:>7} {:>8}  {}\n", "PID", "PROGRAM", "RANK", "DEV", "BUDGET", "RESIDENT", "LIVE", "ON HOST", "IN", "OUT", "WAITS", "OPS/s", "STATE");
+        for (live::Process& process : processes_) {
+            const auto said = process.ask(kPatience);
+            const Json run = said ? read_answer(*said) : Json();
+            if (!run.is_object()) {
+                if (!process.running()) continue;
+                const std::string why = said ? "gives figures that this version cannot read" : "does not answer (stopped?)";
+                out += arguments_.json ? Json{{"pid", process.pid()}, {"error", why}}.dump() + "\n" : fmt::format("{:>8} {}\n", process.pid(), why);
+                continue;
+            }
+            out += arguments_.json ? run.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" : rows(process.pid(), run);
+            before_[process.pid()] = run;
+        }
+        const bool screen = !arguments_.json && !arguments_.once && ::isatty(STDOUT_FILENO);
+        if (screen) out = "\033[H\033[J" + out;
+        std::fputs(out.c_str(), stdout);
+        std::fflush(stdout);
+        return !processes_.empty();
+    }
+
+    bool empty() const { return processes_.empty(); }
+
+  private:
+    void look_around() {
+        for (const int pid : live::find_processes()) {
+            if (std::any_of(processes_.begin(), processes_.end(), [&](const live::Process& p) { return p.pid() == pid; })) continue;
+            if (auto process = live::Process::open(pid)) processes_.push_back(std::move(*process));
+        }
+    }
+
+    // Rates since the sample before, and since the process began at the first one.
+    std::string rows(int pid, const Json& run) {
+        const auto past = before_.find(pid);
+        const Json nothing = Json::object();
+        const Json& then = past == before_.end() ? nothing : past->second;
+        const double ns = std::max(1.0, static_cast<double>(number(run, "wall_ns") - number(then, "wall_ns")));
+        const auto rate = [&](const Json& now, const Json& old, const char* name) { return static_cast<double>(number(now, name) - number(old, name)) / ns * 1e9; };
+        std::string out;
+        std::size_t k = 0;
+        for (const Json& d : run["devices"]) {
+            const Json& old = then.contains("devices") && k < then["devices"].size() ? then["devices"][k] : nothing;
+            const auto bytes = [&](const char* name) { return human(Bytes(number(d, name))); };
+            const std::int64_t rank = run.contains("rank") ? number(run, "rank") : -1;
+            out += fmt::format("{:>8} {:<14} {:>4} {:>3} {:>10} {:>10} {:>10} {:>10} {:>12} {:>12} {:>5.0f} % {:>8}  {}\n", pid, text(run, "name").substr(0, 14), rank < 0 ? "-" : std::to_string(rank), number(d, "device"),
+                               bytes("budget_bytes"), bytes("resident_bytes"), bytes("live_bytes"), bytes("host_bytes"), human_rate(rate(d, old, "bytes_in")), human_rate(rate(d, old, "bytes_out")),
+                               rate(d, old, "stall_ns") / 1e7, k == 0 ? human_count(static_cast<std::int64_t>(rate(run, then, "ops"))) : "", text(run, "state"));
+            ++k;
+        }
+        if (k == 0) out += fmt::format("{:>8} {:<14} no managed memory yet\n", pid, text(run, "name").substr(0, 14));
+        return out;
+    }
+
+    const TopArguments& arguments_;
+    std::vector<live::Process> processes_;
+    std::map<int, Json> before_;
+};
+
+void top(const TopArguments& arguments) {
+    Top view(arguments);
+    if (view.empty() && arguments.once) {
+        if (!arguments.json) std::puts("no process runs under udnnmem");
+        return;
+    }
+    while (view.sample() || (arguments.pids.empty() && !arguments.once)) {
+        if (arguments.once) return;
+        ::usleep(static_cast<useconds_t>(arguments.interval * 1e6));
+    }
+}
+
+}  // namespace
+
+void add_top_command(CLI::App& app) {
+    CLI::App* command = app.add_subcommand("top", "Live figures of running processes: who holds what, what moves, who waits");
+    auto arguments = std::make_shared<TopArguments>();
+    command->add_option("pids", arguments->pids, "processes; none: all that run under udnnmem and may be looked into")->type_name("PID");
+    command->add_flag("--once", arguments->once, "one sample: rates are then those since the process began");
+    command->add_flag("--json", arguments->json, "one JSON object a process and sample");
+    command->add_option("--interval", arguments->interval, "time between samples")->type_name("SECONDS")->check(CLI::Range(0.05, 3600.0))->capture_default_str();
+    command->footer("RESIDENT is what frames hold of the device, LIVE what the program has allocated. WAITS is the share of the time that\nlaunches waited for memory, of all threads together. Ends when the processes that were named have ended, or by Ctrl-C.");
+    command->callback([arguments] { top(*arguments); });
+}
+
+}  // namespace udnnmem::cli

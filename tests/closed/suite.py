@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""Programs that give their buffers to closed libraries, in a quarter or half of their memory: the same words as without the library, no
+fault, buffers moved; and no op that had to be taken for one that uses everything."""
+import json, pathlib, re, subprocess, sys, tempfile
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.e2e.harness import BUILD, FULL, Run, Suite, environment
+
+PROGRAMS = BUILD / "tests/closed/programs"
+CASES = [(["collectives", "linked"], {}), (["collectives", "opened"], {}), (["collectives", "linked"], {"FAKE_NCCL_LAZY": 1}), (["groups"], {}), (["groups"], {"FAKE_NCCL_LAZY": 1}),
+         (["devices"], {"SOFTGPU_DEVICES": 2}), (["devices"], {"SOFTGPU_DEVICES": 2, "FAKE_NCCL_LAZY": 1}), (["captured"], {}), (["products"], {"UDNNMEM_BUDGET": "3MiB"})]  # a batch is nine matrices of 256 KiB
+MOVED = re.compile(r"moved (\S+) MiB in, (\S+) MiB out.*?(\d+) launches served from host frames; (\d+) verified")
+
+
+def main():
+    suite = Suite()
+    for words, options in CASES:
+        what = " ".join(map(str, words)) + "".join(f" {k}={v}" for k, v in options.items())
+        plain = Run([PROGRAMS, *words], environment(**{k: v for k, v in options.items() if not k.startswith("UDNNMEM")}))
+        if not suite.check(plain.status == 0 and plain.output.count("sum") == 24 and plain.report["faults"] == 0, f"{what}: runs without the library", plain.output + plain.tail()):
+            continue
+        for seed in range(1, 21 if FULL else 2):
+            with tempfile.TemporaryDirectory() as folder:
+                trace = f"{folder}/t.jsonl.zst"
+                done = Run([PROGRAMS, *words], environment(preload=True, **{"SOFTGPU_SEED": seed, "UDNNMEM_BUDGET": "1536KiB", "UDNNMEM_VERIFY": 1, "UDNNMEM_TRACE": trace, **options}), limit=60)
+                suite.check(done.status == 0 and done.output == plain.output, f"{what}, seed {seed}: the same words in little memory", f"    status {done.status}\n{done.tail()}")
+                suite.check(done.report and done.report["faults"] == 0, f"{what}, seed {seed}: no fault", f"    {done.report}")
+                told = subprocess.run([BUILD / "udnnmem", "report", "--format", "json", trace], capture_output=True, text=True)
+            run = json.loads(told.stdout.splitlines()[0]) if told.returncode == 0 and told.stdout else {}
+            suite.check(run.get("bytes_in", 0) > 4 << 20 and run.get("bytes_out", 0) > 4 << 20, f"{what}, seed {seed}: buffers moved", f"    {run.get('bytes_in')} in, {run.get('bytes_out')} out {told.stderr}")
+            if words == ["captured"]:  # the first buffer went out before it was registered, and never again
+                first = min(run["buffers"], key=lambda b: b["id"])
+                suite.check(first["events"]["evict"] + first["events"]["evict_clean"] <= 1, f"{what}, seed {seed}: what is registered stays", f"    {first}")
+            suite.check(run.get("served_from_host") == 0, f"{what}, seed {seed}: no op had to be taken for one that uses everything", f"    {run.get('served_from_host')} from host frames")
+    suite.finish()
+
+
+if __name__ == "__main__":
+    main()
