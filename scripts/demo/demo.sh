@@ -31,7 +31,7 @@ run() {
   shift
   local -a place=(UDNNMEM_TRACE=off)
   if [ "$device" = software ]; then
-    place+=(LD_LIBRARY_PATH="$build/softgpu" SOFTGPU_CACHE="$build/softgpu-cache" SOFTGPU_REPORT="$out/$name.report")
+    place+=(LD_LIBRARY_PATH="$build/softgpu" XDG_CACHE_HOME="$build/cache" SOFTGPU_CACHE="$build/softgpu-cache" SOFTGPU_REPORT="$out/$name.report")
   fi
   start=$(date +%s%N)
   env -u LD_PRELOAD -u UDNNMEM_DISABLE -u UDNNMEM_BUDGET "${place[@]}" "$@" "$build/workloads/digits-static" "${arguments[@]}" >"$out/$name" 2>"$out/$name.err"

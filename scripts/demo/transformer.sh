@@ -29,7 +29,7 @@ run() {
   shift
   start=$(date +%s%N)
   env -u LD_PRELOAD -u UDNNMEM_DISABLE -u UDNNMEM_BUDGET UDNNMEM_TRACE=off LD_LIBRARY_PATH="$build/softgpu:$(cat "$build/real/nvrtc")" \
-    SOFTGPU_CACHE="$build/softgpu-cache" SOFTGPU_REPORT="$out/$name.report" CACHEDB="$build/real-tinygrad.db" \
+    SOFTGPU_CACHE="$build/softgpu-cache" XDG_CACHE_HOME="$build/cache" SOFTGPU_REPORT="$out/$name.report" CACHEDB="$build/real-tinygrad.db" \
     DEV=CUDA TC=0 LRU=0 NO_MEMORY_PLANNER=1 PARALLEL=0 "$@" "$build/real/venv/bin/python" scripts/demo/train.py >"$out/$name" 2>"$out/$name.err"
   status=$?
   end=$(date +%s%N)

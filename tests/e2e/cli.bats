@@ -223,6 +223,7 @@ UDNNMEM_QUIET=1" ]
     [[ "$output" == *"ok    driver: CUDA 13.0 (needs 12.4) at "*softgpu/libcuda.so.1* ]]
     [[ "$output" == *"ok    virtual memory: mapped, written, remapped, read back"* ]]
     [[ "$output" == *"ok    host frames: memory of NUMA node 0"* ]]
+    [[ "$output" =~ (ok  |warn)"  link: "[0-9.]+" GB/s to the device, "[0-9.]+" GB/s back" ]]
 }
 
 @test "doctor tells an old driver, and one that crashes" {

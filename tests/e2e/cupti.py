@@ -3,7 +3,7 @@
 
 With the fake of tests/softgpu/cupti, which hands out the software GPU's own times: the trace's times are those, to the
 nanosecond. With another subscriber, another version, or no CUPTI: event pairs, said once. With the toolkit's own CUPTI,
-which refuses the software GPU: the same.
+which refuses the software GPU: the same. Under nsys, ncu and compute-sanitizer, as far as their environment tells: CUPTI is theirs.
 """
 import json, pathlib, sys, tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -56,6 +56,19 @@ def check_times(suite, folder, build, memory, expected):
     suite.check(log["pushes"] < done.report["ops"], f"{what}: before the program ends", f"    {log['pushes']} of {done.report['ops']}")
 
 
+TOOLS = {"nsys": {"NSYS_PROFILING_SESSION_ID": 7}, "ncu": {"NV_NSIGHT_INJECTION_PORT_BASE": 49152}, "compute-sanitizer": {"NV_SANITIZER_INJECTION_PORT_BASE": 49152}}
+
+
+def beside_tools(suite, folder, expected):
+    """Under one of NVIDIA's tools, as far as its environment tells: CUPTI is left to it, one line says so."""
+    for tool, variables in TOOLS.items():
+        done, learned, ops, log = run(folder, **variables)
+        said = [line for line in done.error.splitlines() if f"{tool} is at work here" in line]
+        suite.check(done.status == 0 and done.output == expected and len(said) == 1, f"under {tool}: the same bits, and one line", done.tail())
+        suite.check((not log or log["pushes"] == 0) and "ops are timed by CUPTI" not in done.error and learned and ops, f"under {tool}: CUPTI is left alone, and the iteration is learned", f"    {log}\n{done.tail()}")
+        suite.check(("nothing is computed again" in said[0]) == (tool != "nsys") if said else False, f"under {tool}: what is computed again", "    " + "\n    ".join(said))
+
+
 def main():
     suite = Suite()
     with tempfile.TemporaryDirectory() as name:
@@ -72,6 +85,7 @@ def main():
             suite.check(ops and all(op["duration_ns"] > 0 and op["start_ns"] > 0 for op in ops if "mem" not in op["name"]), f"{what}: every kernel has its time")
             suite.check(not log or (log["pushes"] == 0 and log["late"] == 0), f"{what}: CUPTI is left alone", f"    {log and log['pushes']}")
             print(f"{what}: {said[0].split('learned: ')[-1] if said else '-'}")
+        beside_tools(suite, folder, plain.output)
     suite.finish()
 
 

@@ -5,21 +5,21 @@ Each run must compute the bits of the run without the library. What may be run a
 (by its code, or because running it again gave other bits), and the library says why. `make test` takes a few kinds, all with
 UDNNMEM_TEST_FULL=1, or those that are named.
 """
-import pathlib, re, sys
+import json, pathlib, re, sys, tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.e2e.harness import FULL, WORKLOADS, Run, Suite, environment
+from tests.e2e.harness import BUILD, FULL, WORKLOADS, Run, Suite, environment
 
 ITERATIONS = 40
 MODEL = dict(SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=1e8, SOFTGPU_D2H=1e8, SOFTGPU_GRANULARITY=4096, UDNNMEM_TEST_LOOK_MS=300)
 MEMORY = 420_000  # of 720,000 bytes
-MAY = ("pure", "in_place", "update", "integer_atomics", "statistics", "mask", "varying", "struct", "aliasing", "cooperative", "buffer", "attributes", "copied")
+MAY = ("pure", "in_place", "update", "integer_atomics", "statistics", "mask", "varying", "struct", "aliasing", "cooperative", "buffer", "attributes", "copied", "filled", "with_state", "graphs")
 REFUSED = {
-    "self_modifying": None, "partial": None, "rare_write": None, "rare_keep": None, "rare_scalar": None, "with_state": None, "neighbour": None, "unloaded": None, "filled": None,
+    "self_modifying": None, "partial": None, "rare_write": None, "rare_keep": None, "rare_scalar": None, "neighbour": None, "unloaded": None,
     "address": "gives other bits", "float_atomics": "adds floating-point numbers", "clock_reader": "reads a clock", "volatile_reader": "others may be writing",
     "global_counter": "variables of its module", "module_variable": "variables of its module", "constant": "variables of its module", "calls": "variables of its module",
-    "pointer_table": "holds addresses", "table_writer": "holds addresses", "pinned": "",
+    "lasting_graphs": None, "pointer_table": "holds addresses", "table_writer": "holds addresses", "pinned": "",
 }
-SAMPLE = ("in_place", "unloaded", "rare_write", "module_variable", "table_writer")
+SAMPLE = ("graphs", "unloaded", "rare_write", "module_variable", "table_writer")
 DROPPED = re.compile(r"(\d+) buffers dropped and computed again")
 
 
@@ -41,12 +41,26 @@ def main():
         elif REFUSED[kind]:
             suite.check(REFUSED[kind] in done.error, f"{kind}: refused with the reason", done.tail(12))
         suite.check(done.status == 0, f"{kind}: runs to its end", done.tail(12))
+        if kind == "module_variable":
+            reported(suite, command)
         if len(sys.argv) > 1:
             print(kind, "drops", drops, "stopped", stopped)
             print(done.error)
     if len(sys.argv) == 1:
         flipped(suite)
     suite.finish()
+
+
+def reported(suite, command):
+    """The report says which kernels may not be run again, and why."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = pathlib.Path(folder) / "trace.jsonl"
+        Run(command, environment(preload=True, SOFTGPU_MEMORY=MEMORY, UDNNMEM_TRACE=trace, **MODEL), limit=120)
+        report = json.loads(Run([BUILD / "udnnmem", "report", trace, "--format", "json"], environment()).output)
+        refused = {r["kernel"]: (r["ops"], r["why"]) for r in report["not_replayable"]}
+        suite.check(refused.get("module_variable") == (16, "uses variables of its module"), "the report says what may not be run again", f"    {refused}")
+        text = Run([BUILD / "udnnmem", "report", trace], environment()).output
+        suite.check("not run again    16 ops of module_variable: it uses variables of its module" in text, "the report says so in words", text)
 
 
 def flipped(suite):

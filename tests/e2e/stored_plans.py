@@ -2,7 +2,9 @@
 """Plans that outlive the run (UDNNMEM_PLAN): digits in half of its memory, started again and again with the same file.
 
 The second start runs by plan from its first iteration. A plan for another budget is made anew, one for another program is
-discarded, a damaged file is refused, each with one line; every run computes the bits of the run without the library.
+discarded, a damaged file is refused, each with one line; every run computes the bits of the run without the library. What
+was proven of kernels is stored too: with it a program trains from its first iteration where there is no host memory to move
+anything to, and kernels whose code has changed are not run again.
 """
 import pathlib, re, subprocess, sys, tempfile
 
@@ -25,6 +27,47 @@ def peak_of(command):
     return int(Run(command, PLAIN).output.split("peak live bytes ")[1])
 
 
+MODEL = dict(SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=3e8, SOFTGPU_D2H=3e8, SOFTGPU_GRANULARITY=4096)
+DROPPED = re.compile(r"moved ([\d.]+) MiB in, ([\d.]+) MiB out.*?(\d+) buffers dropped")
+
+
+def without_host_memory(suite, file):
+    """Proofs and plans from a run with host memory; then one without."""
+    command = digits(24, 30, 512)
+    plain = Run(command, environment(SOFTGPU_MEMORY="1GiB", **MODEL))
+    peak = int(plain.output.split("peak live bytes ")[1])
+    first = Run(command, environment(preload=True, SOFTGPU_MEMORY=peak // 2, UDNNMEM_PLAN=file, UDNNMEM_TEST_LOOK_MS=300, **MODEL), limit=120)
+    suite.check(first.status == 0 and first.output == plain.output and DROPPED.search(first.error), "proofs are stored by a run that uses them", first.tail(12))
+    lines = subprocess.run(["zstd", "-dcq", file], capture_output=True).stdout
+    suite.check(lines.count(b'"kind":"proof"') > 200, "the file has them", f"    {lines[:400]}")
+    for steps in (30, 2):
+        plain = Run(digits(24, steps, 512), environment(SOFTGPU_MEMORY="1GiB", **MODEL))
+        done = Run(digits(24, steps, 512), environment(preload=True, SOFTGPU_MEMORY=peak * 9 // 20, UDNNMEM_HOST_BUDGET=0, UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info", **MODEL), limit=120)
+        moved, followed = DROPPED.search(done.error), FOLLOWED.search(done.error)
+        suite.check(done.status == 0 and done.output == plain.output and done.report["faults"] == 0, f"no host memory, {steps} steps: the same bits", done.tail(12))
+        suite.check(done.report["device_bytes_peak"] <= peak * 9 // 20, f"no host memory, {steps} steps: within the device", f"    {done.report}")
+        suite.check(moved and moved[1] == moved[2] == "0.0" and int(moved[3]), f"no host memory, {steps} steps: nothing is moved", done.tail(12))
+        suite.check(steps < 30 or (followed and followed[1] == followed[2] and int(followed[1]) >= steps - 3), f"no host memory, {steps} steps: by plan from the first iteration", done.tail(12))
+
+
+def other_code(suite, file):
+    """Kernels of the same names and shapes, from an image that differs by a comment or more."""
+    command = [WORKLOADS / "replays", "pure", "30"]
+    model = MODEL | dict(SOFTGPU_H2D=1e8, SOFTGPU_D2H=1e8)
+    drops = {}
+    for what, variant in (("first", ""), ("the same code", ""), ("other code", "1")):
+        if drops:
+            file.write_bytes(good)
+        plain = Run(command, environment(SOFTGPU_MEMORY="64MiB", REPLAYS_COMMENT=variant, **model))
+        done = Run(command, environment(preload=True, SOFTGPU_MEMORY=420_000, REPLAYS_COMMENT=variant, UDNNMEM_PLAN=file, UDNNMEM_TEST_LOOK_MS=300, UDNNMEM_DEBUG="info", **model), limit=120)
+        found = DROPPED.search(done.error)
+        drops[what] = int(found[3]) if found else 0
+        suite.check(done.status == 0 and done.output == plain.output, f"{what}: the same bits", done.tail(12))
+        good = file.read_bytes()
+    suite.check(drops["first"] > 0 and drops["the same code"] > drops["first"], "proofs hold for the same code", f"    {drops}")
+    suite.check(drops["other code"] == 0, "proofs do not hold for other code", f"    {drops}")
+
+
 def main():
     suite = Suite()
     with tempfile.TemporaryDirectory() as folder:
@@ -40,6 +83,10 @@ def main():
             found = FOLLOWED.search(done.error)
             return done, (int(found[1]), int(found[2])) if found else (0, 0), said
 
+        without_host_memory(suite, file)
+        file.unlink()
+        other_code(suite, file)
+        file.unlink()
         first_peak = peak_of(digits())
         done, (_, first), _ = start("first start", digits())
         suite.check(file.exists() and 0 < first < STEPS - 1, "first start: by plan after some iterations, and stored", f"    {first}\n{done.tail(20)}")

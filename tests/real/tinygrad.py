@@ -30,7 +30,7 @@ UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$"
 def run(command, preload, **options):
     """A Python program on the software GPU; tinygrad's own cache of compiled kernels stays in the build folder."""
     nvrtc = (REAL / "nvrtc").read_text().strip()
-    env = environment(preload=preload, libraries=f"{SOFTGPU}:{nvrtc}", DEV="CUDA", TC=0, CACHEDB=BUILD / "real-tinygrad.db", PYTHONHASHSEED=0,
+    env = environment(preload=preload, libraries=f"{SOFTGPU}:{nvrtc}", UDNNMEM_FRAMEWORKS="off", DEV="CUDA", TC=0, CACHEDB=BUILD / "real-tinygrad.db", PYTHONHASHSEED=0,
                       PYTHONDONTWRITEBYTECODE=1, **options)
     return Run([PYTHON] + command, env, limit=LIMIT)
 

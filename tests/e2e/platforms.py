@@ -1,0 +1,23 @@
+#!/usr/bin/env python3
+"""Drivers that refuse part of what paging likes to have: a large range of addresses, the first frame, pinned memory at once. The
+program runs managed all the same, with the same words, and no fault."""
+import pathlib, sys
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.e2e.harness import WORKLOADS, Run, Suite, environment
+
+PROGRAM = [WORKLOADS / "vadd", 65536, 24]
+REFUSALS = {"a range of addresses": "cuMemAddressReserve:1:2", "the first frame": "cuMemCreate:1:801", "pinned memory": "cuMemHostAlloc:1:2", "a mapping": "cuMemMap:1:2"}
+
+
+def main():
+    suite = Suite()
+    plain = Run(PROGRAM, environment(SOFTGPU_MEMORY="64MiB"))
+    for what, call in REFUSALS.items():
+        done = Run(PROGRAM, environment(preload=True, SOFTGPU_MEMORY="3MiB", SOFTGPU_FAIL=call, UDNNMEM_VERIFY=1), limit=60)
+        suite.check(done.status == 0 and done.output == plain.output, f"{what} is refused once: the same words", done.tail())
+        suite.check("manages device 0" in done.error and done.report and done.report["faults"] == 0, f"{what} is refused once: managed, no fault", done.tail())
+    suite.finish()
+
+
+if __name__ == "__main__":
+    main()
