@@ -90,7 +90,7 @@ void DevicePager::measure_link() {
     insist([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode); });
     const LinkSpeeds before = pager_.sink().link_before(device_);
     const std::int64_t began = now_ns();
-    link_ = probe_link(driver_, *backing_, *device_pool_, *host_pool_, in_stream_, out_stream_, before);
+    link_ = probe_link(driver_, *backing_, *device_pool_, *host_pool_, in_stream_, out_stream_, before, pager_.settings().link_patience_ns);
     insist([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode); });
     if (link_.known()) pager_.sink().link_measured(device_, link_, now_ns() - began);
 }

@@ -11,12 +11,12 @@ namespace {
 constexpr std::size_t kLargest = std::size_t{16} << 20;
 constexpr std::size_t kStep = 8;          // from one size to the next
 constexpr int kSizes = 3, kTimes = 3;
-constexpr double kEnough = 0.12;          // seconds, of either clock, after which nothing more is begun
+constexpr double kEnough = 0.12;          // seconds of copying after which nothing more is begun
 constexpr double kSame = 0.25;
 
 class Probe {
   public:
-    Probe(const Driver& driver, Backing& backing, CUstream in, CUstream out) : driver_(driver), backing_(backing), in_(in), out_(out), began_(now_ns()) {
+    Probe(const Driver& driver, Backing& backing, CUstream in, CUstream out, std::int64_t patience_ns) : driver_(driver), backing_(backing), in_(in), out_(out), until_(now_ns() + patience_ns) {
         good_ = driver.cuEventElapsedTime != nullptr;
         for (CUevent& e : events_)
             if (good_ && driver.cuEventCreate(&e, CU_EVENT_DEFAULT) != CUDA_SUCCESS) e = nullptr, good_ = false;
@@ -34,7 +34,8 @@ class Probe {
         insist([&] { return driver_.cuStreamSynchronize(out_); });
     }
     bool good() const { return good_; }
-    bool over() const { return !good_ || device_seconds_ > kEnough || static_cast<double>(now_ns() - began_) / 1e9 > kEnough; }
+    bool hurried() const { return now_ns() > until_; }
+    bool over() const { return !good_ || device_seconds_ > kEnough || hurried(); }
 
     // Rate of one copy; 0: it failed.
     double once(bool inward, const Frame& device, const Frame& host) {
@@ -81,7 +82,7 @@ class Probe {
     const Driver& driver_;
     Backing& backing_;
     const CUstream in_, out_;
-    const std::int64_t began_;
+    const std::int64_t until_;
     CUevent events_[4] = {};
     bool good_ = false;
     double device_seconds_ = 0;
@@ -91,13 +92,13 @@ bool near(double a, double b) { return std::abs(a / b - 1) <= kSame; }
 
 }  // namespace
 
-LinkSpeeds probe_link(const Driver& driver, Backing& backing, FramePool& device, FramePool& host, CUstream in, CUstream out, const LinkSpeeds& before) {
+LinkSpeeds probe_link(const Driver& driver, Backing& backing, FramePool& device, FramePool& host, CUstream in, CUstream out, const LinkSpeeds& before, std::int64_t patience_ns) {
     const std::size_t room = std::min(device.available(), host.available());
     std::size_t largest = backing.granule();
     if (8 * largest > room) return {};
     while (2 * largest <= kLargest && 16 * largest <= room) largest *= 2;
     const std::size_t device_made = device.made(), host_made = host.made();
-    Probe probe(driver, backing, in, out);
+    Probe probe(driver, backing, in, out, patience_ns);
     // Adds what copies of that size reach. False: nothing more is to be tried.
     const auto measure = [&](std::size_t size, bool both, LinkSpeeds& to) {
         std::vector<Frame*> there, here;   // two a side, so that both ways at once do not meet in one
@@ -123,6 +124,7 @@ LinkSpeeds probe_link(const Driver& driver, Backing& backing, FramePool& device,
         std::size_t size = largest;
         for (int i = 1; i < kSizes && size / kStep >= backing.granule(); ++i) size /= kStep;
         while (measure(size, true, speeds) && size < largest) size *= kStep;
+        speeds.hurried = size < largest && probe.hurried();
     }
     device.trim(device_made);
     host.trim(host_made);

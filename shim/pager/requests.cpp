@@ -316,13 +316,14 @@ bool DevicePager::host_frames_for(Buffer* b, std::vector<Frame*>& out) {
 bool DevicePager::make_room(std::size_t bytes) {
     if (frozen_) return false;
     std::size_t coming = device_pool_->available(), stuck = 0;
+    // What was freed is there at once; what is on its way out takes its time.
+    if (coming < bytes && release_parked(bytes - coming)) return true;
     for (const Move& m : moves_) {
         if (m.kind != Move::Kind::evict || m.cancelled) continue;
         // What waits for an op may wait for long (the op may wait for this very launch): it gives way to what is idle.
         (m.stage == Move::Stage::quiesce && !quiet(m.buffer) ? stuck : coming) += m.buffer->capacity;
     }
     bool progress = false;
-    if (coming < bytes && release_parked(bytes - coming)) return true;
     while (coming < bytes) {
         const bool enough = coming + stuck + bytes_ordered_out() >= bytes;
         Buffer* victim = choose_victim(enough);
@@ -355,16 +356,19 @@ bool DevicePager::turn_budget() {
 
 // Gives back what the program has freed and nothing uses any more.
 bool DevicePager::release_parked(std::size_t bytes) {
+    const auto idle = [&](const auto& p) { return !p.second->moving && !p.second->holds && quiet(p.second); };
     bool progress = false;
-    std::size_t freed = 0;
-    for (auto it = parked_.begin(); it != parked_.end() && freed < bytes;) {
-        Buffer* b = it->second;
-        if (b->moving || b->holds || !quiet(b)) {
-            ++it;
-            continue;
+    for (std::size_t freed = 0; freed < bytes;) {
+        // One that is enough by itself, the smallest of those; else the largest: what stays mapped serves the next of its size.
+        auto it = std::find_if(parked_.lower_bound(bytes - freed), parked_.end(), idle);
+        if (it == parked_.end()) {
+            const auto last = std::find_if(parked_.rbegin(), parked_.rend(), idle);
+            if (last == parked_.rend()) break;
+            it = std::prev(last.base());
         }
+        Buffer* b = it->second;
         if (b->residency == Residency::device) freed += b->capacity;
-        it = parked_.erase(it);
+        parked_.erase(it);
         retire(b);
         progress = true;
     }

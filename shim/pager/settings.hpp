@@ -15,7 +15,8 @@ struct Settings {
     double verify = 0.01;            // share of moves whose bytes are hashed again once they have been checked `always_verify` times
     std::uint64_t always_verify = 256;
     std::int64_t deadline_ns = 500'000'000;  // a held-back launch without any progress for so long goes ahead from host frames
-    bool measure_link = false;       // before anything has moved
+    bool measure_link = false;       // before anything has moved, ...
+    std::int64_t link_patience_ns = 120'000'000;  // ... for about so long at most
     bool lazy_free = false;
     bool force_host = false;         // tests: serve every miss from host frames
     std::vector<std::size_t> budgets;        // tests: device budgets that take turns, ...

@@ -150,7 +150,7 @@ bool Session::start() {
     settings.lazy_free = options_.lazy_free;
     settings.measure_link = true;
     // For the tests: every miss served from host frames; budgets that change under way; another deadline for launches that
-    // are held back.
+    // are held back; another patience with the link.
     settings.force_host = std::getenv("UDNNMEM_TEST_FORCE_HOST") != nullptr;
     if (const char* text = std::getenv("UDNNMEM_TEST_BUDGETS")) {  // MILLISECONDS:BYTES,BYTES...
         char* end = nullptr;
@@ -158,6 +158,7 @@ bool Session::start() {
         while (*end) settings.budgets.push_back(std::strtoull(end + 1, &end, 10));
     }
     if (const char* ms = std::getenv("UDNNMEM_TEST_DEADLINE_MS")) settings.deadline_ns = std::atoll(ms) * 1'000'000;
+    if (const char* ms = std::getenv("UDNNMEM_TEST_LINK_MS")) settings.link_patience_ns = std::atoll(ms) * 1'000'000;
     pager_ = std::make_unique<pager::Pager>(driver, settings, *this);
     sharing_ = std::make_unique<ipc::Sharing>(*pager_, [] {
         interpose::hold_guard_for_life();
@@ -222,7 +223,7 @@ pager::LinkSpeeds Session::link_before(CUdevice device) {
 void Session::link_measured(CUdevice device, const pager::LinkSpeeds& speeds, std::int64_t took_ns) {
     const auto gb = [](double rate) { return rate / 1e9; };
     log::info("device {}: the link carries {:.3g} GB/s in, {:.3g} out, {:.3g} and {:.3g} at once; found out in {:.1f} ms", device, gb(speeds.in), gb(speeds.out), gb(speeds.both_in), gb(speeds.both_out), static_cast<double>(took_ns) / 1e6);
-    if (const std::string card = card_of(device); !card.empty()) write_link(card, speeds);
+    if (const std::string card = card_of(device); !card.empty() && !speeds.hurried) write_link(card, speeds);
     if (trace_) trace_->link(link_of(device, speeds));
 }
 

