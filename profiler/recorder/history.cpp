@@ -25,7 +25,8 @@ Position History::add(const ObservedOp& seen) {
     op.shape = seen.shape;
     op.stream = seen.stream;
     op.first_use = static_cast<std::uint32_t>(uses_.size());
-    auto use = [&](const Touch& touch) {
+    auto use = [&](const Touch& touch, bool led) {
+        if (touch.led != led) return;
         auto found = alive_.upper_bound(touch.address);
         if (found == alive_.begin()) return;
         --found;
@@ -36,11 +37,13 @@ Position History::add(const ObservedOp& seen) {
         uses_.push_back({found->second, part ? Mode::read_write : touch.mode, offset});
     };
     const std::uint32_t within = seen.count < ObservedOp::inline_touches ? seen.count : ObservedOp::inline_touches;
-    for (std::uint32_t i = 0; i < within; ++i) use(seen.touches[i]);
-    if (seen.more) {
-        for (const Touch& touch : *seen.more) use(touch);
-        delete seen.more;
+    for (const bool led : {false, true}) {
+        for (std::uint32_t i = 0; i < within; ++i) use(seen.touches[i], led);
+        if (seen.more)
+            for (const Touch& touch : *seen.more) use(touch, led);
+        if (!led) op.given = static_cast<std::uint32_t>(uses_.size()) - op.first_use;
     }
+    delete seen.more;
     op.use_count = static_cast<std::uint32_t>(uses_.size()) - op.first_use;
     ops_.push_back(op);
     return end() - 1;
@@ -66,8 +69,8 @@ void History::forget_ops() {
 
 bool History::corresponds(Position a, Position b) const {
     const Op &x = op(a), &y = op(b);
-    if (x.shape != y.shape || x.name != y.name || x.use_count != y.use_count || x.stream != y.stream) return false;
-    const auto later = uses(x), earlier = uses(y);
+    if (x.shape != y.shape || x.name != y.name || x.given != y.given || x.stream != y.stream) return false;
+    const auto later = given(x), earlier = given(y);
     for (std::size_t i = 0; i < later.size(); ++i) {
         if (later[i].offset != earlier[i].offset || later[i].mode != earlier[i].mode) return false;
         if (later[i].allocation == earlier[i].allocation) continue;

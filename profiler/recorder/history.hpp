@@ -42,6 +42,7 @@ class History {
         double call_flops = 0;
         std::uint64_t shape = 0, stream = 0;
         std::uint32_t first_use = 0, use_count = 0;
+        std::uint32_t given = 0;              // of the uses, those that the op was given; behind them those that tables lead to
         Nanoseconds start{-1}, duration{-1};  // -1: not measured
     };
 
@@ -57,6 +58,8 @@ class History {
     Position end() const { return begin_ + static_cast<Position>(ops_.size()); }
     const Op& op(Position at) const { return ops_[static_cast<std::size_t>(at - begin_)]; }
     std::span<const Use> uses(const Op& op) const { return {uses_.data() + op.first_use, op.use_count}; }
+    // What it was given. Tables fill up as a run goes on, so what they lead to does not tell ops apart.
+    std::span<const Use> given(const Op& op) const { return {uses_.data() + op.first_use, op.given}; }
     const std::vector<Allocation>& allocations() const { return allocations_; }
 
     // Whether the ops at `a` and `b` do the same to the same memory, or to memory that was allocated at the same point

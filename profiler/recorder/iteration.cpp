@@ -105,9 +105,11 @@ Iteration iteration_at(const History& history, Position begin, Position period) 
         op.duration = took.value >= 0 ? took : Nanoseconds(measured ? sum / measured : 0);
         Iteration::Step& step = iteration.steps.emplace_back();
         step = {seen.name, seen.shape, static_cast<std::uint32_t>(iteration.used.size()), 0};
-        for (const History::Use& use : history.uses(seen)) {
+        for (const History::Use& use : history.given(seen)) {
             const auto first = iteration.used.begin() + step.first;
             if (std::find(first, iteration.used.end(), id[use.allocation]) == iteration.used.end()) iteration.used.push_back(id[use.allocation]);
+        }
+        for (const History::Use& use : history.uses(seen)) {
             if (use.mode != Mode::write) op.reads.push_back(BufferId(id[use.allocation]));
             if (use.mode != Mode::read) op.writes.push_back(BufferId(id[use.allocation]));
         }

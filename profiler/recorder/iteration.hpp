@@ -22,7 +22,7 @@ struct Iteration {
         std::uint32_t first = 0, count = 0;  // of `used`
     };
     std::vector<Step> steps;
-    std::vector<std::int32_t> used;    // buffers in the order in which the op named them, without repeats
+    std::vector<std::int32_t> used;    // buffers in the order in which the op named them, without repeats; not those that tables lead to
     std::vector<std::uint64_t> address;  // of each buffer when it was last seen
 };
 

@@ -23,7 +23,7 @@ void IterationFinder::restart() {
 void IterationFinder::propose(Position at) {
     const History::Op& op = history_.op(at);
     std::uint64_t argument = 0;
-    for (const History::Use& use : history_.uses(op)) {
+    for (const History::Use& use : history_.given(op)) {
         const std::uint64_t key = mix(mix(mix(op.shape, reinterpret_cast<std::uintptr_t>(op.name)), ++argument),
                                       mix(history_.allocations()[use.allocation].address, use.offset) ^ static_cast<std::uint64_t>(history_.allocations()[use.allocation].born));
         const auto [place, fresh] = last_.try_emplace(key, at);

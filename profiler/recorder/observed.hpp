@@ -14,6 +14,7 @@ struct Touch {
     std::uint64_t address = 0;  // device address, anywhere in an allocation
     Mode mode = Mode::read_write;
     std::uint64_t bytes = UINT64_MAX;
+    bool led = false;           // the op was not given it: a table of addresses that it was given leads there
 };
 
 struct ObservedOp {

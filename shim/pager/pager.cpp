@@ -107,7 +107,7 @@ CUresult Pager::enter(Op& op) {
 }
 
 // Every buffer that `named` leads to through memory, themselves included. In a slab only what the op was given counts.
-void Pager::follow(Op& op, const std::vector<Buffer*>& named, std::vector<Buffer*>& all) {
+void Pager::follow(Op& op, const std::vector<Buffer*>& named, std::vector<Buffer*>& all, std::vector<CUdeviceptr>* led) {
     struct Step {
         Buffer* buffer;
         CUdeviceptr address;   // in a slab; 0: all of it
@@ -131,8 +131,20 @@ void Pager::follow(Op& op, const std::vector<Buffer*>& named, std::vector<Buffer
         leads.clear();
         if (!b->device->leads_to(b, address, base, leads) || std::find(done.begin(), done.end(), base) != done.end()) continue;
         done.push_back(base);
-        for (const Buffer::Drag& d : leads) open.push_back({d.target, d.address});
+        for (const Buffer::Drag& d : leads) {
+            open.push_back({d.target, d.address});
+            if (led) led->push_back(d.address);
+        }
     }
+}
+
+void Pager::led_to(Op& op, std::vector<CUdeviceptr>& addresses) {
+    std::vector<Buffer*> named(op.buffers, op.buffers + op.count), all;
+    named.insert(named.end(), op.more.begin(), op.more.end());
+    if (std::none_of(named.begin(), named.end(), [](Buffer* b) { return b->table.load(std::memory_order_acquire); })) return;
+    const bool everything = op.everything;
+    follow(op, named, all, &addresses);
+    op.everything = everything;   // enter() will say
 }
 
 CUresult Pager::enter_slow(Op& op) {

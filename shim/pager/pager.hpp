@@ -104,6 +104,9 @@ class Pager {
     bool in_arena(CUdeviceptr address) const { return arena_.contains(address); }
     const Arena& arena() const { return arena_; }
 
+    // Adds the addresses that tables among what `op` names lead to.
+    void led_to(Op& op, std::vector<CUdeviceptr>& addresses);
+
     // Whether what `op` names can be on each device all at once.
     bool fits_together(const Op& op);
 
@@ -148,7 +151,7 @@ class Pager {
     CUresult enter_slow(Op&);
     CUresult try_enter(Op&, Buffer*& dropped);
     void publish(const Op&, Lease&);
-    void follow(Op&, const std::vector<Buffer*>& named, std::vector<Buffer*>& all);
+    void follow(Op&, const std::vector<Buffer*>& named, std::vector<Buffer*>& all, std::vector<CUdeviceptr>* led = nullptr);
 
     const Driver driver_;
     const Settings settings_;

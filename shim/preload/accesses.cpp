@@ -156,6 +156,15 @@ void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches
     if (!work.proven) op.everything = true;
 }
 
+void name_led(pager::Pager& pager, const Work& work, Touches& touches) {
+    if (!work.launch) return;
+    pager::Op op;
+    name_accesses(pager, work, op);
+    std::vector<CUdeviceptr> addresses;
+    pager.led_to(op, addresses);
+    for (const CUdeviceptr at : addresses) touches.push_back({at, profiler::Mode::read_write, UINT64_MAX, true});
+}
+
 void note_pointers_copied(pager::Pager& pager, const Work& work) {
     if (!holds("host-tables")) return;
     for_each_copy(work, [&](const Span& from, const Span& to) {

@@ -15,6 +15,9 @@ using Touches = std::vector<profiler::Touch>;
 // in `touches`).
 void name_accesses(pager::Pager& pager, const interpose::Work& work, pager::Op& op, Touches* touches = nullptr);
 
+// Adds what tables of addresses lead a kernel to, beyond what it was given.
+void name_led(pager::Pager& pager, const interpose::Work& work, Touches& touches);
+
 // Before a copy is made: addresses among the bytes that it brings make the destination a pointer table.
 void note_pointers_copied(pager::Pager& pager, const interpose::Work& work);
 

@@ -143,9 +143,11 @@ class Observation {
 };
 thread_local Touches Observation::touches_;
 
-// Each address of a graph once, where it comes first. An earlier node may read what a later one overwrites.
+// Each address of a graph once, where it comes first; what nodes are given before what tables lead them to. An earlier node may
+// read what a later one overwrites.
 void merge(Touches& touches) {
     std::unordered_set<std::uint64_t> seen;
+    std::stable_partition(touches.begin(), touches.end(), [](const profiler::Touch& t) { return !t.led; });
     std::erase_if(touches, [&](const profiler::Touch& t) { return !seen.insert(t.address).second; });
     for (profiler::Touch& t : touches) t.mode = profiler::Mode::read_write;
 }
@@ -196,6 +198,7 @@ CUresult work(const Work& w, Submit submit) noexcept {
         if (w.kind == WorkKind::copy)
             if (const CUresult result = pin_pointers_escaping(p, w); result != CUDA_SUCCESS) return result;
         name_accesses(p, w, op, seen.touches());
+        if (Touches* all = seen.touches()) name_led(p, w, *all);
         if (!op.count && !op.everything) return submit();
         const WorkLaunch launch(w);
         CUresult ready = CUDA_SUCCESS;
@@ -286,6 +289,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         for (const GraphNode& node : graph.nodes()) {
             if (!node.enabled) continue;
             name_accesses(p, node.work, op, seen.touches());
+            if (Touches* all = seen.touches()) name_led(p, node.work, *all);
             if (plan || seen.touches()) shape = shape * 0x9e3779b97f4a7c15u + shape_of(node.work);
         }
         if (Touches* all = seen.touches()) merge(*all);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tests/softgpu/driver/context.hpp"
+#include "tests/softgpu/driver/listing.hpp"
 #include "tests/softgpu/driver/memory.hpp"
 #include "tests/softgpu/driver/pool.hpp"
 #include "tests/softgpu/driver/streams.hpp"
@@ -39,6 +40,7 @@ SOFTGPU_API cuMemAlloc_v2(CUdeviceptr* out, size_t bytes) {
     TRY(refuse_under_capture());
     Address a;
     TRY(take(bytes, Kind::linear, c, 0, &a));
+    list_made(a, bytes);
     *out = a;
     return CUDA_SUCCESS;
 }
@@ -51,6 +53,7 @@ SOFTGPU_API cuMemAllocPitch_v2(CUdeviceptr* out, size_t* pitch, size_t width, si
     Address a;
     *pitch = round_up(width, 512);
     TRY(take(*pitch * height, Kind::linear, c, 0, &a));
+    list_made(a, *pitch * height);
     *out = a;
     return CUDA_SUCCESS;
 }
@@ -73,6 +76,7 @@ SOFTGPU_API cuMemFree_v2(CUdeviceptr a) {
     TRY(refuse_under_capture());
     auto r = find_range(a);
     REQUIRE(r && r->address == a);
+    list_freed(a);
     if (r->kind == Kind::pool) return pool_free_now(a);
     TRY(synchronise_device(r->device));
     return release(a, [](const Range& range) { return range.kind == Kind::linear || range.kind == Kind::managed; });

@@ -3,6 +3,7 @@
 // enqueued), an asynchronous one from pageable memory when that has been staged, to pageable memory
 // when it is done. A memset is asynchronous, but for a synchronous one of memory that the host sees too (pinned, managed).
 #include "tests/softgpu/driver/graph.hpp"
+#include "tests/softgpu/driver/listing.hpp"
 #include "tests/softgpu/driver/memory.hpp"
 #include "tests/softgpu/driver/streams.hpp"
 #include "tests/softgpu/driver/work.hpp"
@@ -20,8 +21,9 @@ CUresult copy(Default d, CUstream handle, const CUDA_MEMCPY3D& p, Mode mode) {
     std::shared_ptr<CopyWork> w;
     TRY(make_copy(s->context, p, mode == Mode::async && !is_capturing(s), &w));
     bool block = !is_capturing(s) && (w->destination_pageable || (mode == Mode::sync && (w->source_host || w->destination_host)));
+    const Listed listed(s, *w);
     OpRef op;
-    TRY(submit(s, std::move(w), &op));
+    TRY(submit(s, w, &op));
     if (!block) return CUDA_SUCCESS;
     wait(op);
     return sticky(s->context);
@@ -70,8 +72,9 @@ CUresult set(Default d, CUstream handle, CUdeviceptr to, std::size_t pitch, unsi
     if (!width || !height) return CUDA_SUCCESS;
     std::shared_ptr<MemsetWork> w;
     TRY(make_memset(s->context, {to, pitch, value, element, width, height}, &w));
+    const Listed listed(s, *w);
     OpRef op;
-    TRY(submit(s, std::move(w), &op));
+    TRY(submit(s, w, &op));
     if (mode == Mode::async || is_capturing(s)) return CUDA_SUCCESS;
     auto range = find_range(to);
     if (!range || (range->kind != Kind::pinned && range->kind != Kind::managed && range->kind != Kind::registered)) return CUDA_SUCCESS;

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "tests/softgpu/driver/graph.hpp"
+#include "tests/softgpu/driver/listing.hpp"
+#include "tests/softgpu/driver/module.hpp"
 #include "tests/softgpu/driver/streams.hpp"
 #include "tests/softgpu/driver/work.hpp"
 
@@ -62,6 +64,11 @@ CUresult instantiate(CUgraphExec* out, CUgraph g, unsigned long long flags) {
 
 CUresult launch(CUgraphExec e, CUstream s) {
     if (is_capturing(s)) return capture_child(s, e->graph);
+    std::vector<const Work*> works;
+    if (listing())
+        for (const auto& step : e->steps)
+            if (Work* w = step.node->enabled ? step.node->work.get() : nullptr; dynamic_cast<KernelWork*>(w) || dynamic_cast<CopyWork*>(w) || dynamic_cast<MemsetWork*>(w)) works.push_back(w);
+    const Listed listed(s, works);
     std::lock_guard lock(schedule_mutex());
     TRY(capture_blocks_legacy_locked(s));
     std::vector<OpRef> start, ops;

@@ -2,6 +2,7 @@
 // call. The limits of a card are checked here, so that a program that a card would refuse is refused.
 #include <algorithm>
 
+#include "tests/softgpu/driver/listing.hpp"
 #include "tests/softgpu/driver/memory.hpp"
 #include "tests/softgpu/driver/module.hpp"
 #include "tests/softgpu/driver/streams.hpp"
@@ -112,7 +113,8 @@ CUresult launch(Default d, CUstream handle, const CUDA_KERNEL_NODE_PARAMS& p, bo
     TRY(make_kernel(s->context, p, cooperative, &w));
     for (unsigned i = 0; i < count; ++i) w->attributes[attributes[i].id] = attributes[i].value;
     if (cooperative) w->attributes[CU_LAUNCH_ATTRIBUTE_COOPERATIVE].cooperative = 1;
-    return submit(s, std::move(w));
+    const Listed listed(s, *w);
+    return submit(s, w);
 }
 }  // namespace
 

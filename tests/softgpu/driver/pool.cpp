@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "tests/softgpu/driver/graph.hpp"
+#include "tests/softgpu/driver/listing.hpp"
 #include "tests/softgpu/driver/memory.hpp"
 #include "tests/softgpu/driver/streams.hpp"
 #include "tests/softgpu/driver/work.hpp"
@@ -217,12 +218,14 @@ CUresult allocate_async(CUstream s, CUmemoryPool pool, std::uint64_t bytes, CUde
                 std::shared_ptr<MemsetWork> w;
                 TRY(make_memset(s->context, {a, 0, poison, 4, (bytes + 3) / 4, 1}, &w));
                 *out = a;
+                list_made(a, bytes);
                 return submit(s, std::move(w));
             }
         Address a;
         CUresult r = take_locked(pool, s->context, bytes, &a);
         if (r == CUDA_SUCCESS) {
             *out = a;
+            list_made(a, bytes);
             return CUDA_SUCCESS;
         }
         if (r != CUDA_ERROR_OUT_OF_MEMORY || attempt) return r;
@@ -258,6 +261,7 @@ CUresult impl_cuMemFreeAsync(Default d, CUdeviceptr a, CUstream handle) {
     auto r = find_range(a);
     REQUIRE(r && r->address == a);
     if (r->kind != Kind::pool) return CUDA_ERROR_INVALID_VALUE;
+    list_freed(a);
     auto w = std::make_shared<FreeWork>();
     w->device = r->device;
     w->pool = r->pool;

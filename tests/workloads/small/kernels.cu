@@ -13,6 +13,10 @@ __global__ void add(const unsigned* a, const unsigned* b, unsigned* out, unsigne
   for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) out[i] = a[i] + b[i];
 }
 
+__global__ void blend(const unsigned* a, const unsigned* b, unsigned* out, unsigned count, unsigned salt) {
+  for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) out[i] = a[i] * 3 + b[i] + salt;
+}
+
 // Sum over all words modulo 2^32: integer atomics, so that the order does not matter.
 __global__ void sum(const unsigned* in, unsigned* total, unsigned count) {
   unsigned s = 0;

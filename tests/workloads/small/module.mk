@@ -1,4 +1,4 @@
-# Small programs: on the driver API (vadd, bigop, random, player), and a check of our own runtime (runtime_calls).
+# Small programs: on the driver API (vadd, bigop, random, loop, player), and a check of our own runtime (runtime_calls).
 SMALL := tests/workloads/small
 SMALL_OBJ := $(B)/obj/$(SMALL)
 FLAGS_tests_workloads_small_ = -DSMALL_PTX='"$(SMALL_OBJ)/kernels.ptx"'
@@ -9,11 +9,13 @@ $(call program,workloads/bigop,$(SMALL)/bigop.cpp $(SMALL)/ptx.cpp,,-L$(B)/softg
 $(B)/workloads/vadd $(B)/workloads/bigop: | $(B)/softgpu/libcuda.so
 $(call program,workloads/random,$(SMALL)/random.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
 $(B)/workloads/random: | $(B)/softgpu/libcuda.so
+$(call program,workloads/loop,$(SMALL)/loop.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
+$(B)/workloads/loop: | $(B)/softgpu/libcuda.so
 $(call program,workloads/player,$(SMALL)/player.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
 $(B)/workloads/player: | $(B)/softgpu/libcuda.so
 $(call program,workloads/ranges,$(SMALL)/ranges.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
 $(B)/workloads/ranges: | $(B)/softgpu/libcuda.so
-DEFAULT += $(addprefix $(B)/workloads/,vadd bigop random player ranges)
+DEFAULT += $(addprefix $(B)/workloads/,vadd bigop random loop player ranges)
 
 # A tool that NVTX_INJECTION64_PATH names.
 $(B)/workloads/nvtx_tool.so: $(SMALL)/nvtx_tool.c

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""The iteration that a trace holds is the program's own, for every workload that repeats, and for random ones.
+
+What a program asks of the device is written down without the library: by the software GPU (SOFTGPU_LIST), by random loops
+themselves. The same program runs under the library with room to spare and in two thirds of its memory, and the last iteration of its
+trace must have the same ops in the same order on the same buffers (sizes, lives, what is read and written; a kernel counts as
+reading and writing what it is given, a copy of a part as reading it). Where the iteration was planned, what its kernels were
+seen to write is what they change. A few workloads in `make test`, with 4 random loops; all of them and 50 with
+UDNNMEM_TEST_FULL=1. `recorded.py NAME...` takes those.
+"""
+import pathlib, sys, tempfile
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.e2e import listed, replays
+from tests.e2e.harness import FULL, SOFTGPU, WORKLOADS, Run, Suite, environment
+
+SHOWN = 6
+LOOPS = 50 if FULL else 4
+DIGITS = ["--depth", 8, "--width", 16, "--batch", 64, "--iterations"]
+# A network of a few ops for the player: words of its buffers, the first two persistent; births, reads, writes, deaths of each op.
+PLAYED = """persistent 2
+buffer 40000
+buffer 9000
+buffer 30000
+buffer 30000
+buffer 100
+op 1000 2 ; 0 ; 2 ;
+op 1000 3 4 ; 2 1 ; 3 4 ;
+op 1000 ; 3 2 ; 2 ; 3
+op 1000 ; 2 4 1 ; 1 ; 4
+op 1000 ; 2 ; 0 ; 2
+op 1000 ; 0 1 ; 1 ;
+op 1000 ; 1 ; 0 1 ;
+op 1000 ; 0 ; 0 ;
+"""
+
+
+class Case:
+    """`command`: of the program. `own`: it writes its list itself, to a file named last. `granule`: of the device."""
+
+    def __init__(self, command, own=False, granule=65536, **options):
+        self.command, self.own, self.granule = command, own, granule
+        self.options = dict(SOFTGPU_GRANULARITY=granule, **options)
+
+
+def cases(folder):
+    (folder / "played").write_text(PLAYED)
+    all_of = {f"digits-{b}": Case([WORKLOADS / f"digits-{b}", *DIGITS, 700 if b == "graph" else 14]) for b in ("runtime", "static", "driver", "streams", "ptds", "async", "graph")}
+    all_of["player"] = Case([WORKLOADS / "player", folder / "played", 40])
+    all_of["ranges"] = Case([WORKLOADS / "ranges", 12])
+    all_of["products"] = Case([WORKLOADS / "products", WORKLOADS / "math/libproducts.so", 64, 10], libraries=f"{WORKLOADS / 'math'}:{SOFTGPU}")
+    # Left out: what a kernel has written into a table of addresses is not known before somebody looks.
+    for kind in sorted({*replays.MAY, *replays.REFUSED, "random"} - {"table_writer"}):
+        all_of[f"replays-{kind}"] = Case([WORKLOADS / "replays", kind, 24], granule=4096)
+    for seed in range(1, 1 + LOOPS):
+        all_of[f"loop-{seed}"] = Case([WORKLOADS / "loop", seed, 40], own=True, granule=4096)
+    return all_of
+
+
+SAMPLE = ("player", "replays-graphs", "products", "replays-in_place", "replays-pointer_table")
+
+
+def check(suite, folder, name, case):
+    plan, trace = folder / "list", folder / "t.jsonl"
+    command = case.command + ([plan] if case.own else [])
+    plain = Run(command, environment(SOFTGPU_MEMORY="1GiB", **case.options, **({} if case.own else {"SOFTGPU_LIST": plan})))
+    if not suite.check(plain.status == 0 and plan.exists(), f"{name}: runs and is listed", plain.tail()):
+        return
+    peak = listed.Program(plan).peak
+    for what, memory in (("with room to spare", 4 * peak + (8 << 20)), ("in too little", peak * 2 // 3)):
+        trace.unlink(missing_ok=True)
+        done = Run(case.command, environment(preload=True, SOFTGPU_MEMORY=memory, UDNNMEM_TRACE=trace, **case.options), limit=120)
+        if not suite.check(done.status == 0 and done.output == plain.output, f"{name} {what}: the same bits", f"    {done.status}\n{done.output}{plain.output}{done.tail()}"):
+            continue
+        learned, buffers, ops, unchanged = listed.read_trace(trace)
+        if not suite.check(learned and ops, f"{name} {what}: an iteration is found", f"    {learned}\n{done.tail()}"):
+            continue
+        # Graphs ran as one op each, or all of them node by node.
+        program, wrong = min(((p, listed.differences(p, learned, buffers, ops)) for p in (listed.Program(plan), listed.Program(plan, pieces=True))), key=lambda tried: len(tried[1]))
+        suite.check(not wrong, f"{name} {what}: the program's own ops and buffers", "\n".join("    " + w for w in [str(learned), *wrong[:SHOWN]]))
+        if unchanged and not wrong:
+            wrong = listed.write_differences(program, learned, buffers, ops, unchanged, case.granule // 2)
+            suite.check(not wrong, f"{name} {what}: writes what the program's kernels change", "\n".join("    " + w for w in wrong[:SHOWN]))
+        if len(sys.argv) > 1:
+            print(f"{name} {what}: {len(ops)} ops, {len(buffers)} buffers, {sum(map(len, unchanged.values()))} uses left unchanged")
+
+
+def main():
+    suite = Suite()
+    with tempfile.TemporaryDirectory() as place:
+        folder = pathlib.Path(place)
+        for name, case in cases(folder).items():
+            if name in sys.argv[1:] or (len(sys.argv) == 1 and (FULL or name in SAMPLE or name.startswith("loop"))):
+                check(suite, folder, name, case)
+    suite.finish()
+
+
+if __name__ == "__main__":
+    main()
