@@ -5,6 +5,7 @@
 #include "shim/cli/report_formats.hpp"
 #include "shim/cli/report_plan.hpp"
 #include "shim/cli/report_ranges.hpp"
+#include "shim/cli/speed.hpp"
 
 namespace udnnmem::cli {
 namespace {
@@ -94,7 +95,10 @@ Json report_fields(const Report& of) {
     const auto planned = std::count_if(run.sequences.begin(), run.sequences.end(), [](const RunSequence& s) { return s.planned_iterations > 0; });
     report["iterations"] = {{"found", iteration.ops.empty() ? 0 : 1}, {"learned", run.sequences.size()}, {"planned", planned}};
     report["ideal_ns"] = iteration.ops.empty() ? Json(nullptr) : Json(ideal.value);
-    report["iteration_ns"] = nullptr;
+    const auto speed = speed_of(run);
+    const auto share = [](const std::optional<double>& eta) { return eta ? Json(*eta) : Json(nullptr); };
+    report["iteration_ns"] = speed ? Json(speed->time.value) : Json(nullptr);
+    report["iteration_by"] = speed ? Json(speed->by) : Json(nullptr);
 #define FIGURE(type, name) report[#name] = raw(run.summary.name);
 #include "profiler/trace/run_record.def"
 #undef FIGURE
@@ -103,8 +107,8 @@ Json report_fields(const Report& of) {
         report["peak_live_bytes"] = peak_live(iteration).value;
     }
     report["mispredictions"] = run.summary.strayed;
-    report["eta_ideal"] = nullptr;
-    report["eta_bound"] = nullptr;
+    report["eta_ideal"] = speed ? share(speed->eta_ideal) : Json(nullptr);
+    report["eta_bound"] = speed ? share(speed->eta_bound) : Json(nullptr);
     report["events_dropped"] = run.events_dropped;
     report["link"] = run.links.empty() ? Json(nullptr) : Json::array();
     for (const RunLink& link : run.links) report["link"].push_back(link_of(link));

@@ -7,6 +7,7 @@
 #include "shim/cli/report_formats.hpp"
 #include "shim/cli/report_plan.hpp"
 #include "shim/cli/report_ranges.hpp"
+#include "shim/cli/speed.hpp"
 
 namespace udnnmem::cli {
 namespace {
@@ -23,6 +24,16 @@ void append_iteration(std::string& to, const Trace& iteration) {
         for (const TraceOp& op : iteration.ops) ideal += op.duration;
     to += fmt::format("  one iteration    {} ops, {} buffers, {} with everything resident, peak live {}\n", human_count(static_cast<std::int64_t>(iteration.ops.size())),
                       human_count(static_cast<std::int64_t>(iteration.buffers.size())), human(ideal), human(peak_live(iteration)));
+}
+
+// "an iteration takes 12 ms by plan: 93.1 % of the speed with everything resident, 98.0 % of what any plan can reach"
+void append_speed(std::string& to, const RunRecord& run) {
+    const auto speed = speed_of(run);
+    if (!speed || !speed->eta_ideal) return;
+    const std::string_view by = speed->by;
+    to += fmt::format("  speed            an iteration takes {} {}: {:.1f} % of the speed with everything resident", human(speed->time), by == "plan" ? "by plan" : by == "demand" ? "on demand" : "while it is learned", 100 * *speed->eta_ideal);
+    if (speed->eta_bound) to += fmt::format(", {:.1f} % of what moving buffers can reach in this memory", 100 * *speed->eta_bound);
+    to += '\n';
 }
 
 void append_figures(std::string& to, const RunRecord& run) {
@@ -136,6 +147,7 @@ std::string report_text(std::span<const Report> reports) {
         append_plan(text, run);
         if (!run.iteration.ops.empty()) append_iteration(text, run.iteration);
         else if (run.searched) text += fmt::format("  one iteration    not found: nothing that repeats in {} ops\n", human_count(run.searched));
+        append_speed(text, run);
         append_ranges(text, run.iteration);
         if (run.has_summary && !run.ended) text += "  the program was killed, or still runs: figures of its last second may be missing\n";
         if (!run.has_summary && run.iteration.ops.empty()) text += "  no figures were recorded: the program was killed within its first second of GPU work\n";

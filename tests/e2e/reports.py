@@ -182,8 +182,26 @@ def check_run(suite, folder):
     evicted = collections.Counter(r["buffer"] for r in moves if r["event"].startswith("evict"))
     ids = {r["id"]: r.get("run_id", -1) for r in records if r["kind"] == "buffer"}
     suite.check(all(b["evictions"] == evicted[ids[b["id"]]] for b in buffers if ids[b["id"]] >= 0), "a run: the report counts the evictions of each buffer in its iteration")
+    check_speed(suite, trace)
     check_snapshot(suite, "a run", trace)
     check_page(suite, folder, "a run", [trace])
+
+
+def check_speed(suite, trace):
+    """How long an iteration took, and how good that is: by the run's own figures, and by the planner's bound for its memory and link."""
+    whole = json.loads(report("json", trace).splitlines()[0])
+    by = whole["iteration_by"]
+    most = max(whole["sequences"], key=lambda s: s["iterations"] * s["ops"], default=None)
+    measured = {"plan": lambda: most["planned_ns"], "demand": lambda: most["demand_ns"], "learning": lambda: whole["iteration"]["observed_ns"]}
+    if not suite.check(by in measured and whole["iteration_ns"] == measured[by]() > 0, "a run: how long an iteration took", f"    {by} {whole['iteration_ns']} {most}"):
+        return
+    ideal = most["ideal_ns"] if most and by != "learning" else whole["ideal_ns"]
+    suite.check(abs(whole["eta_ideal"] * whole["iteration_ns"] / ideal - 1) < 1e-9, "a run: against everything resident", f"    {whole['eta_ideal']}")
+    link = whole["link"][0]
+    planned = subprocess.run([TOOL, "plan", trace, "--memory", str(whole["budget_bytes"]), "--link", f"{link['in_bytes_per_second'] / 1e9:.12g},{link['out_bytes_per_second'] / 1e9:.12g}", "--policy", "demand", "--json"], capture_output=True, text=True, check=True)
+    plan = json.loads(planned.stdout.splitlines()[0])
+    suite.check(abs(whole["eta_bound"] * whole["iteration_ns"] / plan["lower_bound_ns"] - 1) < 1e-6, "a run: against the bound that `plan` names", f"    {whole['eta_bound'] * whole['iteration_ns']} {plan}")
+    suite.check(f"{100 * whole['eta_ideal']:.1f} % of the speed with everything resident, {100 * whole['eta_bound']:.1f} % of" in report("text", trace).decode(), "a run: in words", report("text", trace).decode())
 
 
 def check_ranks(suite, folder):

@@ -449,7 +449,7 @@ function watch() {
 // ---- figures and tables -------------------------------------------------------------------------------------------------
 const FIGURES = [["budget_bytes", "budget", bytes], ["peak_live_bytes", "peak live", bytes], ["peak_resident_bytes", "peak on the device", bytes], ["peak_host_bytes", "peak on the host", bytes],
   ["bytes_in", "moved in", bytes], ["bytes_out", "moved out", bytes], ["evictions", "evictions", count], ["clean_evictions", "of them clean", count], ["drops", "buffers dropped", count], ["replays", "of them computed again", count], ["stalls", "launches that waited", count], ["stall_ns", "they waited", time],
-  ["ops", "ops", count], ["ideal_ns", "an iteration, all resident", time], ["planned_ns", "an iteration by plan", time], ["planned_iterations", "iterations by plan", count], ["wall_ns", "ran for", time]];
+  ["ops", "ops", count], ["ideal_ns", "an iteration, all resident", time], ["iteration_ns", "an iteration as it ran", time], ["eta_ideal", "of the speed, all resident", percent], ["eta_bound", "of what any moving can reach", percent], ["planned_ns", "an iteration by plan", time], ["planned_iterations", "iterations by plan", count], ["wall_ns", "ran for", time]];
 function figures() {
   const r = run.report;
   const boxes = FIGURES.filter(([f]) => r[f] !== null && r[f] !== undefined && (r[f] !== 0 || f === "peak_live_bytes" || (f === "stall_ns" && r.pid))).map(([f, title, show]) => {

@@ -1,0 +1,56 @@
+#include "shim/cli/speed.hpp"
+
+#include <algorithm>
+
+#include "policy/bounds.hpp"
+
+namespace udnnmem::cli {
+namespace {
+
+using namespace profiler;
+
+// Of the recorded iteration, in the budget of its device.
+std::optional<Nanoseconds> bound_of(const RunRecord& run) {
+    if (run.configs.size() != 1) return std::nullopt;
+    policy::Machine machine;
+    machine.memory = run.configs[0].budget;
+    machine.host = run.configs[0].host_budget;
+    if (!run.links.empty()) machine.link_in = run.links[0].in_bytes_per_second, machine.link_out = run.links[0].out_bytes_per_second;
+    if (!(machine.link_in > 0 && machine.link_out > 0)) {
+        if (peak_live(run.iteration) > machine.memory) return std::nullopt;
+        machine.link_in = machine.link_out = 1e9;   // nothing has to move
+    }
+    return policy::lower_bound(run.iteration, machine);
+}
+
+}  // namespace
+
+std::optional<Speed> speed_of(const RunRecord& run) {
+    const auto& ops = run.iteration.ops;
+    Nanoseconds ideal, first = Nanoseconds::max(), last(-1);
+    for (const TraceOp& op : ops) {
+        ideal += op.duration;
+        if (op.start.value < 0) continue;
+        first = std::min(first, op.start);
+        last = std::max(last, op.start + op.duration);
+    }
+    auto recorded = static_cast<Count>(ops.size());   // ops of the iteration that `ideal` is of
+    std::optional<Speed> speed;
+    const auto most = std::max_element(run.sequences.begin(), run.sequences.end(), [](const RunSequence& a, const RunSequence& b) { return a.iterations * a.ops < b.iterations * b.ops; });
+    if (most != run.sequences.end() && (most->planned.value > 0 || most->demand.value > 0)) {
+        speed = most->planned.value > 0 ? Speed{most->planned, "plan", {}, {}} : Speed{most->demand, "demand", {}, {}};
+        ideal = most->ideal;
+        if (recorded != most->ops) recorded = 0;
+    } else if (run.summary.planned_ns.value > 0 || run.summary.demand_ns.value > 0) {
+        speed = run.summary.planned_ns.value > 0 ? Speed{run.summary.planned_ns, "plan", {}, {}} : Speed{run.summary.demand_ns, "demand", {}, {}};
+    } else if (last > first) {
+        speed = Speed{last - first, "learning", {}, {}};
+    }
+    if (!speed) return speed;
+    const auto share = [&](Nanoseconds of) { return static_cast<double>(of.value) / static_cast<double>(speed->time.value); };
+    if (ideal.value > 0) speed->eta_ideal = share(ideal);
+    if (const auto bound = recorded ? bound_of(run) : std::nullopt) speed->eta_bound = share(*bound);
+    return speed;
+}
+
+}  // namespace udnnmem::cli

@@ -1,0 +1,20 @@
+// How long an iteration took, and how good that is: against all of it resident, and against a bound that holds for every plan.
+#pragma once
+
+#include <optional>
+
+#include "profiler/trace/run_record.hpp"
+
+namespace udnnmem::cli {
+
+struct Speed {
+    Nanoseconds time;                  // of an iteration
+    const char* by;                    // "plan" or "demand": medians on the device; "learning": of the one that was recorded, waits and timers included
+    std::optional<double> eta_ideal;   // with everything resident / time
+    std::optional<double> eta_bound;   // the bound for the run's budget and links, without recompute / time; none: the links are not known, or another iteration was recorded
+};
+
+// Of the sequence that the run was followed through most, else of its recorded iteration. Nothing: no iteration was measured.
+std::optional<Speed> speed_of(const profiler::RunRecord& run);
+
+}  // namespace udnnmem::cli
