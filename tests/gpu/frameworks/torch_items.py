@@ -160,7 +160,7 @@ def overhead():
         env = {k: v for k, v in os.environ.items() if not k.startswith("UDNNMEM_") and k != "LD_PRELOAD"}
         env.update({"LD_PRELOAD": str(BUILD / "libudnnmem.so"), "UDNNMEM_TRACE": "off", "UDNNMEM_QUIET": "1"} if preload else {})
         done = subprocess.run([str(BUILD / "tests/launch_path"), "200"], env=env, capture_output=True, text=True, timeout=60)
-        return float(done.stdout) if done.returncode == 0 else None
+        return float(done.stdout.split()[0]) if done.returncode == 0 else None
 
     pairs = [(launch(False), launch(True)) for _ in range(3 if SMALL else 11)]
     answer = {"launch_native_ns": pairs and pairs[0][0] and statistics.median(a for a, _ in pairs), "launch_added_ns": statistics.median(b - a for a, b in pairs) if all(a and b for a, b in pairs) else None, "networks": {}}
