@@ -25,12 +25,22 @@ void other_names(const OtherName* begin, const OtherName* end) noexcept {
 
 namespace {
 
-// Our own function behind `name`, where a look-up of all objects finds it and nothing stands behind it.
-bool hollow(void* handle, const char* name) noexcept {
-    if (handle != RTLD_DEFAULT || name == nullptr || name[0] != 'c' || name[1] != 'u') return false;
+// What dlsym(handle, name) answers for a name of another library: ours, where it hands calls on to what the handle's library has;
+// nothing, where a look-up of all objects finds ours and nothing stands behind it. False: what the loader says.
+bool others_answer(void* handle, const char* name, void*& answer) noexcept {
+    if (handle == RTLD_NEXT || name == nullptr || name[0] != 'c' || name[1] != 'u') return false;
     const OtherName* const end = others_end.load(std::memory_order_acquire);
-    for (const OtherName* other = others_begin.load(std::memory_order_relaxed); other != end; ++other)
-        if (std::strcmp(other->symbol, name) == 0) return real_dlsym(handle, name) == other->function && !other->backed();
+    for (const OtherName* other = others_begin.load(std::memory_order_relaxed); other != end; ++other) {
+        if (std::strcmp(other->symbol, name) != 0) continue;
+        answer = real_dlsym(handle, name);
+        if (handle == RTLD_DEFAULT) {
+            if (answer != other->function || other->backed()) return false;
+            answer = nullptr;
+        } else if (answer != nullptr && answer != other->function && !doors_closed.load(std::memory_order_relaxed) && other->hands_on_to(answer)) {
+            answer = other->function;
+        }
+        return true;
+    }
     return false;
 }
 
@@ -115,7 +125,8 @@ extern "C" __attribute__((visibility("hidden"), used)) Decision udnnmem_door_dls
     if (nccls_kind_of_name(name) && handle != RTLD_NEXT && !doors_closed.load(std::memory_order_relaxed))
         if (void* hook = nccl_look_up(handle, name)) return {hook, 1};
     if (!drivers_kind_of_name(name)) {
-        if (hollow(handle, name)) return {nullptr, 1};
+        void* answer = nullptr;
+        if (others_answer(handle, name, answer)) return {answer, 1};
         return {p, 0};
     }
     if (doors_closed.load(std::memory_order_relaxed)) return {p, 0};

@@ -39,12 +39,13 @@ void close_doors() noexcept;
 bool hide_exports() noexcept;
 
 // Names of other libraries that the object exports beside the driver's. What holds for those holds for them: a library whose
-// data is called so is kept apart, hide_exports() hides them, and a look-up of all objects (RTLD_DEFAULT) finds none of ours
-// that nothing stands behind. Once, from a constructor; the list lives as long as the process.
+// data is called so is kept apart, hide_exports() hides them, a look-up of all objects (RTLD_DEFAULT) finds none of ours
+// that nothing stands behind, and a look-up in a library finds ours in front of that library's. Once, from a constructor; the list lives as long as the process.
 struct OtherName {
     const char* symbol;
     void* function;
     bool (*backed)() noexcept;   // whether there is another of that name
+    bool (*hands_on_to)(void* found) noexcept;   // whether `found`, of that name, is it: a look-up of it may answer with ours
 };
 void other_names(const OtherName* begin, const OtherName* end) noexcept;
 

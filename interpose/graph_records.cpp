@@ -355,6 +355,7 @@ class GraphRecord final : public GraphExec {
             const std::uint32_t at = add_params(read_node(n, child ? CU_GRAPH_NODE_TYPE_EMPTY : type));
             nodes_.push_back(make_node(at));
             nodes_.back().depends_on = std::move(waits[n]);
+            if (const Handlers* up = state.handlers.load(std::memory_order_acquire); up && up->node_tag) nodes_.back().tag = up->node_tag(n);
             position_[n] = at;
             std::vector<std::uint32_t> done{at};
             if (child) {

@@ -94,6 +94,7 @@ struct GraphNode {
     Work work;                              // kernel, copy, fill, memop and host nodes
     std::vector<std::uint32_t> depends_on;  // earlier positions in the list
     bool enabled = true;
+    std::uint64_t tag = 0;                  // what node_tag answered when the graph was read
 };
 class GraphExec {
   public:
@@ -174,6 +175,8 @@ struct Handlers {
     void (*host_memory)(CUdeviceptr, std::size_t bytes) noexcept = nullptr;
     // Before kernels cease to exist that may have been launched.
     void (*code_unloading)() noexcept = nullptr;
+    // A node of a graph is read: a number to be kept with it.
+    std::uint64_t (*node_tag)(CUgraphNode) noexcept = nullptr;
     // The current context's device may reach the memory of `peer`'s from now on, or no more.
     CUresult (*peer_access)(CUcontext peer, bool on) noexcept = nullptr;
 };

@@ -1,7 +1,7 @@
 // The call of a mathematics library that a thread is in, and the FLOPs that it asks for: 2 for each multiply-add of real
 // numbers, 8 for one of complex ones.
 //
-// Only outermost calls count: cuBLAS calls cuBLASLt. Work that a call captures into a graph is not counted when the graph runs.
+// Only outermost calls count: cuBLAS calls cuBLASLt.
 // Nothing throws; thread-safe.
 #pragma once
 
@@ -18,6 +18,20 @@ struct Call {
 // Of the calling thread.
 Call current() noexcept;
 
+// While it lives, the thread is in that call: what a captured one has left in a graph runs.
+class As {
+  public:
+    explicit As(const Call& call) noexcept;
+    ~As();
+    As(const As&) = delete;
+    As& operator=(const As&) = delete;
+
+  private:
+    Call before_;
+};
+// The first of so many numbers for calls.
+std::uint64_t take_numbers(std::uint64_t count) noexcept;
+
 // Off at first: calls are then handed on, and not counted (cuDNN's descriptors are always followed, for what they describe
 // may be run later).
 void watch(bool on) noexcept;
@@ -27,6 +41,7 @@ struct Export {
     const char* name;
     void* function;
     bool (*backed)() noexcept;
+    bool (*hands_on_to)(void* found) noexcept;   // what a look-up has found: whether ours calls that
 };
 std::span<const Export> exports() noexcept;
 

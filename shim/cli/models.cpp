@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 // What an op is, by words that libraries and compilers put into kernels' names; the first line that fits counts.
 const char* kind_of(const std::string& name) {
     static constexpr std::pair<const char*, const char*> words[] = {
-        {"memcpy", "copy"}, {"htod", "copy"}, {"dtoh", "copy"}, {"dtod", "copy"}, {"memset", "fill"}, {"nccl", "collective"}, {"allreduce", "collective"},
+        {"memcpy", "copy"}, {"htod", "copy"}, {"dtoh", "copy"}, {"dtod", "copy"}, {"memset", "fill"}, {"graphlaunch", "graph"}, {"in a graph", "graph"}, {"nccl", "collective"}, {"allreduce", "collective"},
         {"wgrad", "convolution"}, {"dgrad", "convolution"}, {"fprop", "convolution"}, {"winograd", "convolution"}, {"conv", "convolution"},
         {"attention", "attention"}, {"flash", "attention"}, {"fmha", "attention"}, {"softmax", "attention"},
         {"gemm", "matrix product"}, {"matmul", "matrix product"}, {"cutlass", "matrix product"}, {"linear", "matrix product"}, {"einsum", "matrix product"},

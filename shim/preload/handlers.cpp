@@ -11,6 +11,7 @@
 #include "shim/log/log.hpp"
 #include "shim/pager/rules.hpp"
 #include "shim/preload/accesses.hpp"
+#include "shim/preload/captured_calls.hpp"
 #include "shim/preload/host_ranges.hpp"
 #include "shim/preload/launch_source.hpp"
 #include "shim/preload/session.hpp"
@@ -215,6 +216,7 @@ CUresult work(const Work& w, Submit submit) noexcept {
     const CUresult result = submit();
     if (plan && result == CUDA_SUCCESS) plan->submitted(place, op);
     seen.submitted(name_of(w), shape_of(w), result);
+    if (op.captured && s->learning()) captured::note(w.stream);
     p.leave(op, result);
     if (plan && result == CUDA_SUCCESS) plan->after(place, op);
     if (w.launch) s->launched();
@@ -258,6 +260,7 @@ CUresult launch_in_pieces(Pager& p, CUgraphExec exec, const GraphExec& graph, CU
         order = slot.get();
     }
     std::lock_guard lock(order->mutex);
+    const captured::Run calls(graph);
     const pager::Driver& d = p.driver();
     if (order->event && holds("graph-order")) d.cuStreamWaitEvent(stream, order->event, 0);
     const auto& nodes = graph.nodes();
@@ -265,6 +268,7 @@ CUresult launch_in_pieces(Pager& p, CUgraphExec exec, const GraphExec& graph, CU
         if (!nodes[i].enabled) continue;
         Work w = nodes[i].work;
         w.stream = stream;
+        const profiler::math::As call(calls.at(nodes[i]));
         const CUresult result = work(w, [&] { return graph.issue(i, stream); });
         if (result != CUDA_SUCCESS) return result;
     }
@@ -311,7 +315,10 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     }
     const CUresult result = submit();
     if (plan && result == CUDA_SUCCESS) plan->submitted(place, op);
-    seen.submitted(kGraphLaunch, shape, result);
+    if (seen.touches()) {
+        const profiler::math::As calls(captured::Run(graph).as_one());
+        seen.submitted(kGraphLaunch, shape, result);
+    }
     p.leave(op, result);
     if (plan && result == CUDA_SUCCESS) plan->after(place, op);
     s->launched();
@@ -591,6 +598,7 @@ const Handlers handlers = {
     .graph_node = graph_node,
     .host_memory = host_memory,
     .code_unloading = code_unloading,
+    .node_tag = captured::tag_of,
     .peer_access = peer_access,
 };
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """FLOPs of matrix products and convolutions, by the calls that ask for them: those that the sizes say, whoever loads the
-libraries; a program without the libraries has none; and what the rates make of them.
+libraries, and finds their functions, also by look-ups; a graph that was captured of such calls has theirs, as one op and node
+by node; a program without the libraries has none; and what the rates make of them.
 """
 import json, pathlib, subprocess, sys, tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -11,8 +12,8 @@ MATH = WORKLOADS / "math"
 TOOL = BUILD / "udnnmem"
 
 
-def run(batch, preload=True, **options):
-    return Run([WORKLOADS / "products", MATH / "libproducts.so", batch, 10], environment(preload=preload, libraries=f"{MATH}:{SOFTGPU}", SOFTGPU_TIME="model", **options))
+def run(batch, preload=True, how=(), **options):
+    return Run([WORKLOADS / "products", MATH / "libproducts.so", batch, 10, *how], environment(preload=preload, libraries=f"{MATH}:{SOFTGPU}", SOFTGPU_TIME="model", **options))
 
 
 def by_call(ops):
@@ -30,9 +31,10 @@ def main():
         plain = run(64, preload=False)
         suite.check(plain.status == 0, "the program runs", plain.tail())
         analytic = {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in plain.output.splitlines() if line.startswith(("cublas", "cudnn"))}
-        for what, extra in (("loaded for one alone", {}), ("loaded for all", {"LD_PRELOAD": f"{PRELOAD}:{MATH}/libcublas.so.13:{MATH}/libcudnn.so.9"}), ("hidden exports", {"UDNNMEM_HIDE_EXPORTS": "1"})):
+        for what, how, extra in (("loaded for one alone", (), {}), ("loaded for all", (), {"LD_PRELOAD": f"{PRELOAD}:{MATH}/libcublas.so.13:{MATH}/libcudnn.so.9"}), ("looked up", ("looked-up",), {}),
+                                 ("a graph node by node", ("captured",), {"UDNNMEM_BUDGET": "3300KiB"}), ("hidden exports", (), {"UDNNMEM_HIDE_EXPORTS": "1"})):
             trace = folder / f"{what.replace(' ', '-')}.jsonl"
-            done = run(64, UDNNMEM_TRACE=trace, **extra)
+            done = run(64, how=how, UDNNMEM_TRACE=trace, **extra)
             suite.check(done.status == 0 and done.output == plain.output, f"{what}: the same output", done.tail())
             if what == "hidden exports":  # nothing is seen of who is linked with the driver
                 continue
@@ -44,6 +46,12 @@ def main():
             suite.check(all(op.get("flops", 0) == 0 for op in ops if "call" not in op), f"{what}: nothing else has any")
             clear = sum(op.get("flops", 0) for op in ops if op["name"] == "clear")
             suite.check(0 < clear < 0.2 * sum(got.values()), f"{what}: they go to who works", f"    {clear} of {sum(got.values())}")
+        trace = folder / "graph.jsonl"
+        done = run(64, how=("captured",), UDNNMEM_TRACE=trace)
+        _, _, ops = traced(trace)
+        suite.check(done.status == 0 and done.output == plain.output, "a graph: the same output", done.tail())
+        suite.check([(op["name"], op.get("call")) for op in ops if "flops" in op] == [("cuGraphLaunch", "calls in a graph")], "a graph: one op, of several calls", f"    {ops[:3]}")
+        suite.check(abs(sum(op.get("flops", 0) for op in ops) / sum(analytic.values()) - 1) < 1e-6, "a graph: the FLOPs of all its calls")
         out = subprocess.run([TOOL, "report", "--model", "--format", "json", folder / "loaded-for-all.jsonl"], capture_output=True, text=True, check=True).stdout
         model = json.loads(out)["models"]
         kinds = {k["kind"]: k["flops"] for k in model["kinds"]}

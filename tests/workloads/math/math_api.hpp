@@ -18,7 +18,10 @@ struct Shape {   // of a tensor or a filter
   int sizes[8];
 };
 
+struct CUstream_st;
 extern "C" {
+int cublasSetStream_v2(void*, CUstream_st*);
+int cudnnSetStream(void*, CUstream_st*);
 int cublasSgemm_v2(void*, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*, void*, int);
 int cublasSgemm_v2_64(void*, int, int, std::int64_t, std::int64_t, std::int64_t, const void*, const void*, std::int64_t, const void*, std::int64_t, const void*, void*, std::int64_t);
 int cublasCgemm_v2(void*, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*, void*, int);

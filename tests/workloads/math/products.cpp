@@ -1,5 +1,7 @@
-// run(BATCH, STEPS): a training step's worth of matrix products and convolutions by cuBLAS, cuBLASLt and cuDNN. Prints the FLOPs
+// run(BATCH, STEPS, HOW): a training step's worth of matrix products and convolutions by cuBLAS, cuBLASLt and cuDNN. Prints the FLOPs
 // of each call of a step, as its sizes say, and a checksum.
+#include <dlfcn.h>
+
 #include <cstring>
 #include <string>
 #include <vector>
@@ -8,6 +10,19 @@
 #include "tests/workloads/math/math_api.hpp"
 
 namespace {
+
+bool looked_up = false;
+// The function that the program is linked with, or the one that a look-up in its library finds.
+template <class F>
+F* found(F* linked, const char* name) {
+  if (!looked_up) return linked;
+  static void* const libraries[] = {dlopen("libcublas.so.13", RTLD_LAZY), dlopen("libcudnn.so.9", RTLD_LAZY)};
+  for (void* l : libraries)
+    if (void* const f = l ? dlsym(l, name) : nullptr) return reinterpret_cast<F*>(f);
+  fprintf(stderr, "%s is not there\n", name);
+  exit(1);
+}
+#define FIND(name) found(&name, #name)
 
 void* tensor(const std::vector<std::int64_t>& sizes) {
   void* t;
@@ -39,13 +54,15 @@ void execute(void* plan, CUdeviceptr x, CUdeviceptr w, CUdeviceptr y) {
   cudnnBackendCreateDescriptor(16, &pack);
   const void* pointers[] = {reinterpret_cast<void*>(x), reinterpret_cast<void*>(w), reinterpret_cast<void*>(y)};
   cudnnBackendSetAttribute(pack, 1000, 6, 3, pointers);
-  cudnnBackendExecute(nullptr, plan, pack);
+  FIND(cudnnBackendExecute)(nullptr, plan, pack);
   cudnnBackendDestroyDescriptor(pack);
 }
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) int run(int batch, int steps) {
+extern "C" __attribute__((visibility("default"))) int run(int batch, int steps, const char* how) {
+  looked_up = !strcmp(how, "looked-up");
+  const bool captured = !strcmp(how, "captured");
   CUdevice device;
   CUcontext context;
   CHECK(cuInit(0));
@@ -66,20 +83,38 @@ extern "C" __attribute__((visibility("default"))) int run(int batch, int steps) 
   LtMatmul transposed{1};
   LtLayout la{0, static_cast<std::uint64_t>(in), static_cast<std::uint64_t>(batch), 2}, lb{0, static_cast<std::uint64_t>(in), static_cast<std::uint64_t>(out), 2}, ld{0, static_cast<std::uint64_t>(batch), static_cast<std::uint64_t>(out), 2};
   const int group_m[] = {batch, 2 * batch}, group_n[] = {out, 8}, group_k[] = {in, 16}, group_sizes[] = {2, 3};
-  for (int s = 0; s < steps; s++) {
-    cublasSgemm_v2(nullptr, 0, 0, batch, out, in, nullptr, at(x), in, at(w), out, nullptr, at(y), out);
-    cublasSgemm_v2_64(nullptr, 0, 1, in, out, batch, nullptr, at(x), in, at(y), out, nullptr, at(w), out);
-    cublasCgemm_v2(nullptr, 0, 0, batch, out, in, nullptr, at(x), in, at(w), out, nullptr, at(y), out);
-    cublasGemmEx(nullptr, 0, 0, batch, out, in, nullptr, at(x), 0, in, at(w), 0, out, nullptr, at(y), 0, out, 0, 0);
-    cublasSgemmStridedBatched(nullptr, 0, 0, batch, 8, 16, nullptr, at(x), 16, batch * 16, at(w), 8, 128, nullptr, at(z), 8, batch * 8, 4);
-    cublasSgemmGroupedBatched(nullptr, nullptr, nullptr, group_m, group_n, group_k, nullptr, at(x), nullptr, at(w), nullptr, nullptr, at(z), nullptr, 2, group_sizes);
-    cublasLtMatmul(nullptr, &transposed, nullptr, at(x), &la, at(w), &lb, nullptr, at(y), &ld, at(y), &ld, nullptr, nullptr, 0, nullptr);
-    cudnnConvolutionForward(nullptr, nullptr, &image, at(x), &filter, at(w), nullptr, 0, nullptr, 0, nullptr, &result, at(y));
-    cudnnConvolutionBackwardData(nullptr, nullptr, &filter, at(w), &result, at(y), nullptr, 0, nullptr, 0, nullptr, &image, at(z));
-    cudnnConvolutionBackwardFilter(nullptr, nullptr, &image, at(x), &result, at(y), nullptr, 0, nullptr, 0, nullptr, &filter, at(w));
+  const auto step = [&](CUstream stream) {
+    FIND(cublasSgemm_v2)(nullptr, 0, 0, batch, out, in, nullptr, at(x), in, at(w), out, nullptr, at(y), out);
+    FIND(cublasSgemm_v2_64)(nullptr, 0, 1, in, out, batch, nullptr, at(x), in, at(y), out, nullptr, at(w), out);
+    FIND(cublasCgemm_v2)(nullptr, 0, 0, batch, out, in, nullptr, at(x), in, at(w), out, nullptr, at(y), out);
+    FIND(cublasGemmEx)(nullptr, 0, 0, batch, out, in, nullptr, at(x), 0, in, at(w), 0, out, nullptr, at(y), 0, out, 0, 0);
+    FIND(cublasSgemmStridedBatched)(nullptr, 0, 0, batch, 8, 16, nullptr, at(x), 16, batch * 16, at(w), 8, 128, nullptr, at(z), 8, batch * 8, 4);
+    FIND(cublasSgemmGroupedBatched)(nullptr, nullptr, nullptr, group_m, group_n, group_k, nullptr, at(x), nullptr, at(w), nullptr, nullptr, at(z), nullptr, 2, group_sizes);
+    FIND(cublasLtMatmul)(nullptr, &transposed, nullptr, at(x), &la, at(w), &lb, nullptr, at(y), &ld, at(y), &ld, nullptr, nullptr, 0, nullptr);
+    FIND(cudnnConvolutionForward)(nullptr, nullptr, &image, at(x), &filter, at(w), nullptr, 0, nullptr, 0, nullptr, &result, at(y));
+    FIND(cudnnConvolutionBackwardData)(nullptr, nullptr, &filter, at(w), &result, at(y), nullptr, 0, nullptr, 0, nullptr, &image, at(z));
+    FIND(cudnnConvolutionBackwardFilter)(nullptr, nullptr, &image, at(x), &result, at(y), nullptr, 0, nullptr, 0, nullptr, &filter, at(w));
     execute(convolution, x, w, y);
     execute(product, x, w, z);
-    CHECK(cuMemsetD32(w, 0x3c000000, 4096u * static_cast<unsigned>(batch)));
+    CHECK(cuMemsetD32Async(w, 0x3c000000, 4096u * static_cast<unsigned>(batch), stream));
+  };
+  CUgraphExec graph = nullptr;
+  if (captured) {
+    CUstream stream;
+    CUgraph made;
+    CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    cublasSetStream_v2(nullptr, stream), cudnnSetStream(nullptr, stream);
+    step(stream);   // what is loaded at first use cannot be captured
+    CHECK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    step(stream);
+    CHECK(cuStreamEndCapture(stream, &made));
+    CHECK(cuGraphInstantiate(&graph, made, 0));
+    CHECK(cuGraphDestroy(made));
+  }
+  for (int s = 0; s < steps; s++) {
+    if (captured) CHECK(cuGraphLaunch(graph, nullptr));
+    else step(nullptr);
+    CHECK(cuMemsetD8(y, static_cast<unsigned char>(s), 64));
     CHECK(cuCtxSynchronize());
   }
   const double b = batch, grouped_convolution = 2.0 * b * filters * inner * inner * (channels / 2) * kernel_side * kernel_side;
