@@ -201,7 +201,7 @@ const hues = [212, 28, 150, 275, 340, 188, 95, 245, 55, 310, 10, 128];
 const hue = (text) => { let h = 2166136261; for (let i = 0; i < text.length; ++i) h = Math.imul(h ^ text.charCodeAt(i), 16777619); return hues[(h >>> 8) % hues.length]; };
 const name_colour = new Map();
 // Some name each op apart: "conv_forward_17". Their kind is what is before the number.
-const stem = (n) => n.replace(/[_.]?\d+$/, "") || n;
+const stem = (n) => /_v\d+$/.test(n) ? n : n.replace(/[_.]?\d+$/, "") || n;   // "conv_3" is a conv; a version is part of a name
 const colour_of_name = (n) => { if (!name_colour.has(n)) name_colour.set(n, `hsl(${hue(n)} 52% 55%)`); return name_colour.get(n); };
 const phases = ["other", "forward", "backward", "update"];
 const colour_of_op = (k) => colouring === "phase" ? colours[phases[view.ops.phase[k]]] : colouring === "range" ? (view.range(k) ? colour_of_name(view.range(k)) : colours.other) : colour_of_name(stem(view.name(k)));
@@ -274,8 +274,8 @@ function draw_lanes() {
     g.fillText(row.title, LEFT - 6, y + tall / 2);
     g.fillStyle = colours.card; g.fillRect(LEFT, y, w - LEFT - RIGHT, tall);
     clip(g, w, 1e5);
-    // What is wider than a pixel is a box; the rest is how much of each pixel it fills.
-    const fill = new Float64Array(Math.ceil(w) + 1), tint = new Array(fill.length);
+    // What is wider than a pixel is a box; the rest is how much of each pixel it fills, in the colour of the longest of them.
+    const fill = new Float64Array(Math.ceil(w) + 1), most = new Float64Array(fill.length), tint = new Array(fill.length);
     const boxes = [];
     for (const i of row.items) {
       if (row.end(i) < from || row.start(i) > to) continue;
@@ -283,10 +283,12 @@ function draw_lanes() {
       if (x1 - x0 >= 1.5) boxes.push([i, x0, x1]);
       else if (x0 >= 0 && x0 < fill.length - 1) {
         const x = Math.floor(x0), inside = Math.min(x1, x + 1) - x0;
-        fill[x] += inside; fill[x + 1] += x1 - x0 - inside;
-        const c = wanted && !matches(row.name(i)) ? null : row.colour(i);
-        if (c || !tint[x]) tint[x] = c || tint[x] || "";
-        tint[x + 1] = tint[x + 1] || tint[x];
+        const c = wanted && !matches(row.name(i)) ? "" : row.colour(i);
+        const take = (at, part) => {
+          fill[at] += part;
+          if (part > 0 && (tint[at] === undefined || (c && (!tint[at] || part > most[at])))) tint[at] = c, most[at] = part;
+        };
+        take(x, inside); take(x + 1, x1 - x0 - inside);
       }
     }
     for (let x = 0; x < fill.length; ++x) {
@@ -542,7 +544,7 @@ function show_plan() {
     ...r.adaptations.map((a) => element("p", `Another plan for sequence ${a.sequence}: ${a.change}; ${time(a.before_ns)} before, ` + (a.measured_ns ? `${time(a.measured_ns)} by it, ${a.kept ? "kept" : "given up"}.` : "not measured yet."))),
     ...r.mispredicted.slice(0, 20).map((m) => element("p", `Stepped out ${count(m.times)} times at ${m.seen}, where ${m.expected} was expected.`)));
   table($("steps-table"), [at("sequence", (s) => s.sequence), at("op", (s) => s.index), text("name", (s) => s.name), at("later by", (s) => s.delay_ns, time), at("began", (s) => s.start_ns, time),
-    at("planned", (s) => s.planned_start_ns, time), at("took", (s) => s.took_ns, time), at("planned", (s) => s.planned_ns, time), at("launch held back", (s) => s.held_times, count), at("in all", (s) => s.held_ns, time),
+    at("was to begin", (s) => s.planned_start_ns, time), at("took", (s) => s.took_ns, time), at("was to take", (s) => s.planned_ns, time), at("launch held back", (s) => s.held_times, count), at("in all", (s) => s.held_ns, time),
     text("for", (s) => s.cause ? `${s.cause} (${s.buffer})` : "")], r.steps.filter((s) => s.delay_ns), 3);
 }
 function show_models() {
