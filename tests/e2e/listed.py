@@ -29,10 +29,11 @@ class Op:
 
 
 class Program:
-    """A list: ops that name buffers, in order, graphs as one op or as their nodes; the lives of buffers, as positions of ops."""
+    """A list: ops that name buffers, in order; the lives of buffers, as positions of ops. Graphs whose buffers are more than `together`
+    bytes are their nodes, others one op."""
 
-    def __init__(self, path, pieces=False):
-        self.ops, self.bytes, self.born, self.died, self.peak = [], {}, {}, {}, 0
+    def __init__(self, path, together=1 << 62):
+        self.ops, self.bytes, self.born, self.died, self.peak, self.graphs = [], {}, {}, {}, 0, set()
         live, skip = 0, 0
         for line in path.read_text().splitlines():
             what, *words = line.split()
@@ -45,9 +46,12 @@ class Program:
                 self.died[int(words[0])] = len(self.ops)
                 live -= self.bytes[int(words[0])]
             elif what == "g":
-                if not pieces:
-                    skip = int(words[0])
-                    self.add(Op("", words[1:], nodes=skip))
+                graph = Op("", words[1:], nodes=int(words[0]))
+                size = sum(self.bytes[b] for b in graph.modes)
+                self.graphs.add(size)
+                if size <= together:
+                    skip = graph.nodes
+                    self.add(graph)
             elif skip:
                 skip -= 1
             else:
@@ -108,6 +112,17 @@ def differences(program, learned, buffers, ops):
     say = lambda what, b: f"{what}: {b[0]} bytes, {'persistent' if b[1] else f'from op {b[2]} to {b[3]}'}, used {[f'{k}{m}' for k, m in b[4]]}"
     wrong += [say("only in the program", b) for b in (mine - theirs).elements()] + [say("only in the trace", b) for b in (theirs - mine).elements()]
     return wrong
+
+
+def closest(path, learned, buffers, ops):
+    """The list and its differences: where graphs that do not fit were launched node by node, with that bound on them that fits best."""
+    tried = []
+    for together in (1 << 62, *sorted(Program(path).graphs, reverse=True), 0):
+        program = Program(path, together)
+        tried.append((program, differences(program, learned, buffers, ops)))
+        if not tried[-1][1]:
+            break
+    return min(tried, key=lambda t: len(t[1]))
 
 
 def write_differences(program, learned, buffers, ops, unchanged, smallest=32 << 10):

@@ -74,8 +74,7 @@ def check(suite, folder, name, case):
         learned, buffers, ops, unchanged = listed.read_trace(trace)
         if not suite.check(learned and ops, f"{name} {what}: an iteration is found", f"    {learned}\n{done.tail()}"):
             continue
-        # Graphs ran as one op each, or all of them node by node.
-        program, wrong = min(((p, listed.differences(p, learned, buffers, ops)) for p in (listed.Program(plan), listed.Program(plan, pieces=True))), key=lambda tried: len(tried[1]))
+        program, wrong = listed.closest(plan, learned, buffers, ops)
         suite.check(not wrong, f"{name} {what}: the program's own ops and buffers", "\n".join("    " + w for w in [str(learned), *wrong[:SHOWN]]))
         if unchanged and not wrong:
             wrong = listed.write_differences(program, learned, buffers, ops, unchanged, case.granule // 2)
