@@ -1,5 +1,5 @@
-// libFuzzer target: the readers of traces and plans. Whatever the bytes: no crash, no hang; what is read
-// keeps the invariants, reads the same when written again, and a plan that is read is judged.
+// libFuzzer target: the readers of traces, recorded runs and plans. Whatever the bytes: no crash, no hang; what is read
+// keeps the invariants, reads the same when written again, a run is laid out for its report, and a plan that is read is judged.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -8,7 +8,9 @@
 #include "policy/liveness.hpp"
 #include "policy/plan_io.hpp"
 #include "policy/simulator.hpp"
+#include "profiler/trace/run_record.hpp"
 #include "profiler/trace/trace_io.hpp"
+#include "shim/cli/report_view.hpp"
 
 using namespace udnnmem;
 
@@ -40,6 +42,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         check(live.peak() >= live.persistent());
     } else {
         check(trace.error().message.find('\n') == std::string::npos);
+    }
+    if (const auto run = profiler::parse_run("run", text)) {
+        check(profiler::validate(run->iteration).has_value());
+        const cli::IterationView view = cli::view_of(*run);
+        check(view.live.size() == run->iteration.ops.size() && view.lives.size() == (run->iteration.ops.empty() ? 0 : run->iteration.buffers.size()));
+        // What is left of it when it is cut is a run too, or not even a header.
+        const auto cut = profiler::parse_run("cut", text.substr(0, size / 2));
+        check(cut.has_value() || cut.error().message.find("header: is missing") != std::string::npos);
+    } else {
+        check(run.error().message.find('\n') == std::string::npos);
     }
     static const profiler::Trace against = *profiler::parse_trace("network", network);
     if (const auto plan = policy::parse_plan("plan", text, &against)) {

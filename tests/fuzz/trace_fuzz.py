@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the fuzz target of trace and plan files with clang (skipped where there is none) and runs it for
+"""Builds the fuzz target of traces, recorded runs and plans with clang (skipped where there is none) and runs it
 over the committed corpus. UDNNMEM_TEST_FULL=1: ten minutes. Passes when the fuzzer ends
 without a finding; a finding's input is kept under build/fuzz and named in the output."""
 import os, shutil, subprocess, sys, tempfile
@@ -7,7 +7,7 @@ import os, shutil, subprocess, sys, tempfile
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 build = os.path.join(os.environ.get("UDNNMEM_BUILD", os.path.join(root, "build")), "fuzz")
 sources = ["profiler/trace/record.cpp", "profiler/trace/trace_io.cpp", "policy/liveness.cpp", "policy/plan_io.cpp", "policy/compiled.cpp", "policy/engine.cpp",
-           "policy/simulator.cpp", "tests/fuzz/trace_fuzz.cpp"]
+           "policy/simulator.cpp", "profiler/trace/run_record.cpp", "shim/cli/report_view.cpp", "tests/fuzz/trace_fuzz.cpp"]
 
 
 def main():
@@ -23,7 +23,7 @@ def main():
         print("clang++ has no libFuzzer here: not fuzzed\n0 passed, 0 failed, 1 skipped")
         return 0
     target = os.path.join(build, "trace_fuzz")
-    newest = max(os.path.getmtime(os.path.join(root, folder, f)) for folder in ("profiler/trace", "policy", "tests/fuzz") for f in os.listdir(os.path.join(root, folder))
+    newest = max(os.path.getmtime(os.path.join(root, folder, f)) for folder in ("profiler/trace", "policy", "tests/fuzz", "shim/cli") for f in os.listdir(os.path.join(root, folder))
                  if f.endswith((".cpp", ".hpp")))
     if not os.path.exists(target) or os.path.getmtime(target) < newest:
         objects = []

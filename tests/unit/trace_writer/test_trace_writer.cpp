@@ -9,15 +9,18 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "profiler/trace/record.hpp"
 #include "profiler/trace/run_record.hpp"
+#include "profiler/trace/trace_io.hpp"
 #include "profiler/trace/writer/json_line.hpp"
 #include "profiler/trace/writer/trace_writer.hpp"
 #include "tests/catch.hpp"
@@ -66,8 +69,25 @@ std::string bytes_of(const std::string& path) {
     return data.str();
 }
 
+// What the library adds of its own: an iteration, another one in its place, and what is known at the end.
+std::string other_lines(bool last) {
+    std::string text;
+    for (const char* name : {"conv", "gemm"}) {
+        text += "{\"kind\":\"learned\",\"ops\":2,\"first_op\":4,\"ideal_ns\":30}\n";
+        text += "{\"kind\":\"buffer\",\"id\":0,\"bytes\":4096,\"persistent\":true,\"run_id\":3}\n{\"kind\":\"buffer\",\"id\":1,\"bytes\":512,\"persistent\":false,\"alloc_op\":0,\"free_op\":1}\n";
+        text += std::string("{\"kind\":\"op\",\"index\":0,\"name\":\"") + name + "\",\"stream\":0,\"duration_ns\":10,\"start_ns\":5,\"reads\":[0],\"writes\":[0,1],\"call\":\"c\",\"flops\":2e9}\n";
+        text += "{\"kind\":\"op\",\"index\":1,\"name\":\"add\",\"stream\":0,\"duration_ns\":20,\"start_ns\":15,\"reads\":[0,1],\"writes\":[0]}\n";
+    }
+    if (!last) return text;
+    return "{\"kind\":\"unchanged\",\"ops\":2,\"op\":0,\"name\":\"gemm\",\"buffers\":[3]}\n{\"kind\":\"sequence\",\"id\":0,\"first\":\"gemm\",\"ops\":2,\"turns\":1,\"iterations\":3,\"planned_iterations\":2,\"given_up\":0,\"ideal_ns\":30,\"promised_ns\":40,"
+           "\"peak_promised_bytes\":9,\"peak_bytes\":8,\"planned_ns\":41,\"demand_ns\":60}\n{\"kind\":\"step\",\"sequence\":0,\"index\":1,\"name\":\"add\",\"planned_start_ns\":10,\"start_ns\":12,\"planned_ns\":20,\"took_ns\":21,\"held_ns\":2,"
+           "\"held_times\":1,\"cause\":0,\"buffer\":3}\n{\"kind\":\"misprediction\",\"expected\":\"add\",\"seen\":\"mul\",\"times\":2}\n{\"kind\":\"adaptation\",\"sequence\":0,\"change\":\"x\",\"before_ns\":60,\"promised_ns\":40,\"measured_ns\":41,\"kept\":true}\n"
+           "{\"kind\":\"out_of_memory\",\"what\":\"cuMemAlloc\",\"device\":0,\"at_ns\":7,\"wanted_bytes\":9,\"live_bytes\":4608,\"device_bytes\":4608,\"host_bytes\":0,\"budget_bytes\":4608,\"host_budget_bytes\":0,\"enough_bytes\":4617,\"buffers\":[3],\"buffer_bytes\":[4096],"
+           "\"on_host\":[0]}\n{\"kind\":\"not_replayable\",\"kernel\":\"add\",\"why\":\"reads a clock\",\"ops\":1}\n";
+}
+
 // A small run with everything in it.
-void write_run(const std::string& path, int moves = 40) {
+void write_run(const std::string& path, int moves = 40, bool others = false) {
     Warnings warnings;
     auto s = settings(path, warnings);
     RunSummary figures;
@@ -75,6 +95,7 @@ void write_run(const std::string& path, int moves = 40) {
     figures.bytes_in = Bytes(3 << 20);
     figures.wall_ns = Nanoseconds(99);
     s.figures = [figures] { return figures; };
+    if (others) s.more = [first = true](bool last) mutable { return std::exchange(first, false) ? other_lines(false) + (last ? other_lines(true) : "") : last ? other_lines(true) : std::string(); };
     TraceWriter writer(s);
     writer.config({0, "Software GPU \"zero\"", Bytes(1 << 30), Bytes(350 << 20), Bytes::max(), Bytes(65536), "demand", 0.01});
     writer.link({0, 15.75e9, 15.5e9, 0, 0});
@@ -133,7 +154,7 @@ TEST_CASE("a file cut at any byte is read to its last whole line") {
     Folder folder;
     for (const char* name : {"run.jsonl", "run.jsonl.zst"}) {
         const std::string whole_path = folder.file(name), cut_path = folder.file("cut");
-        write_run(whole_path, 12);
+        write_run(whole_path, 12, true);
         const std::string whole = bytes_of(whole_path);
         const auto all = read_text(whole_path);
         REQUIRE(all);
@@ -156,6 +177,24 @@ TEST_CASE("a file cut at any byte is read to its last whole line") {
             REQUIRE(events >= last_events);
             last_events = events;
             REQUIRE(run->ended == (text->find("\"last\":true}") != std::string::npos));
+            // Of every kind of line as many as are whole; a line that lacks nothing but its end is whole.
+            const auto is_whole = [&](std::size_t at) { return (*text)[std::min(text->find('\n', at), text->size()) - 1] == '}'; };
+            std::size_t last_learned = text->rfind("{\"kind\":\"learned\"");
+            if (last_learned != std::string::npos && !is_whole(last_learned)) last_learned = text->rfind("{\"kind\":\"learned\"", last_learned - 1);
+            const auto lines = [&](const char* kind) {
+                const std::string begins = std::string("{\"kind\":\"") + kind + "\"";
+                const bool of_iteration = !std::strcmp(kind, "op") || !std::strcmp(kind, "buffer");
+                std::size_t n = 0;
+                for (std::size_t at = of_iteration ? std::min(last_learned, text->size()) : 0; (at = text->find(begins, at)) != std::string::npos; ++at) n += is_whole(at);
+                return n;
+            };
+            REQUIRE(run->iteration.ops.size() == lines("op"));
+            REQUIRE(run->iteration.buffers.size() == lines("buffer"));
+            REQUIRE(run->sequences.size() == lines("sequence"));
+            REQUIRE(run->steps.size() == lines("step"));
+            REQUIRE(run->refusals.size() == (text->find("\"on_host\":[0]}") != std::string::npos));
+            REQUIRE(run->mispredictions.size() + run->adaptations.size() + run->not_replayable.size() == lines("misprediction") + lines("adaptation") + lines("not_replayable"));
+            if (!run->iteration.ops.empty()) REQUIRE(validate(run->iteration).has_value());
         }
         CHECK(shortest < whole.size() / 2);
         CHECK(last_events == 15);

@@ -192,6 +192,8 @@ struct Loop : Program {
   }
   void launch_graph(CUstream stream) {
     const Slot &a = slot(in_graph[0]), &b = slot(in_graph[1]), &c = slot(in_graph[2]);
+    launch_on(stream, a.words, fill, a.at, salt, a.words);   // its kernels' numbers are the same each time
+    say("o fill", {use(a, "x*")});
     CHECK(cuGraphLaunch(graph, stream));
     say("g 2", {use(a, "x"), use(b, "x"), use(c, "x*")});
     say("o blend", {use(a, "x"), use(b, "x"), use(c, "x*")});
@@ -220,7 +222,9 @@ struct Loop : Program {
         shift_by(s.kind, stream, {salt, slot(s, 0).at + s.from * 4ul, slot(s, 1).at + s.to * 4ul, s.count});
         say("o shift", {use(slot(s, 0), "x"), use(slot(s, 1), "x*")});
         break;
-      case Do::gather:
+      case Do::gather:   // what it writes may be what was there
+        CHECK(cuMemsetD32Async(slot(s, 0).at, salt, s.count, stream));
+        say("o Memset", {use(slot(s, 0), all ? "w" : "x")});
         launch_on(stream, s.count, gather, slot(table).at, 2u, slot(s, 0).at, s.count);
         say("o gather", {use(slot(table), "x"), use(slot(tabled[0]), "x@"), use(slot(tabled[1]), "x@"), use(slot(s, 0), "x*")});
         break;
