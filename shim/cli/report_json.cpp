@@ -93,7 +93,6 @@ Json report_fields(const Report& of) {
     report["budget_bytes"] = budget.value;
     report["host_budget_bytes"] = host_budget.value;
     const auto planned = std::count_if(run.sequences.begin(), run.sequences.end(), [](const RunSequence& s) { return s.planned_iterations > 0; });
-    report["iterations"] = {{"found", iteration.ops.empty() ? 0 : 1}, {"learned", run.sequences.size()}, {"planned", planned}};
     report["ideal_ns"] = iteration.ops.empty() ? Json(nullptr) : Json(ideal.value);
     const auto speed = speed_of(run);
     const auto share = [](const std::optional<double>& eta) { return eta ? Json(*eta) : Json(nullptr); };
@@ -102,6 +101,8 @@ Json report_fields(const Report& of) {
 #define FIGURE(type, name) report[#name] = raw(run.summary.name);
 #include "profiler/trace/run_record.def"
 #undef FIGURE
+    // Kinds of iterations; the figure of that name is how many were followed.
+    report["iterations"] = {{"found", iteration.ops.empty() ? 0 : 1}, {"learned", run.sequences.size()}, {"planned", planned}, {"followed", run.summary.iterations}};
     if (bare) {
         report["ops"] = iteration.ops.size();
         report["peak_live_bytes"] = peak_live(iteration).value;

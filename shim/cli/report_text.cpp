@@ -122,7 +122,7 @@ std::string explanation(const OutOfMemory& o) {
     std::string text = fmt::format("out of memory: {} on device {} asked for {}; {} live, {} of it on the host; device budget {}, host budget {}; a device budget of {} would have been enough", o.what, o.device, human(o.wanted), human(o.live), human(o.on_host), human(o.budget),
                                    human(o.host_budget), human(o.enough));
     for (std::size_t i = 0; i < std::min<std::size_t>(o.largest.size(), 5); ++i)
-        text += fmt::format("\n    {}: {} on the {}", o.largest[i].buffer.value, human(o.largest[i].bytes), o.largest[i].on_host ? "host" : "device");
+        text += fmt::format("\n    buffer {}, {} on the {}", o.largest[i].buffer.value, human(o.largest[i].bytes), o.largest[i].on_host ? "host" : "device");
     return text;
 }
 

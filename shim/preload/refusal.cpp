@@ -38,7 +38,10 @@ std::vector<Holder> holders(pager::Pager& pager, const pager::DevicePager& devic
     return all;
 }
 
-std::string human(std::size_t bytes) { return bytes < 1 << 20 ? fmt::format("{} bytes", bytes) : fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)); }
+std::string human(std::size_t bytes) {
+    if (bytes < 1024) return fmt::format("{} bytes", bytes);
+    return bytes < 1 << 20 ? fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024) : fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
 
 }  // namespace
 
@@ -59,8 +62,9 @@ void Refusals::note(pager::Pager& pager, pager::DevicePager& device, const char*
     if (nth >= kMost) return;
     const auto memory = device.memory();
     const std::vector<Holder> all = holders(pager, device);
-    std::size_t on_host = 0, live = 0, movable = 0, largest_buffer = 0;
+    std::size_t on_host = 0, live = 0, capacity = 0, movable = 0, largest_buffer = 0;
     for (const Holder& h : all) {
+        capacity += h.capacity;
         live += h.bytes;
         on_host += h.on_host ? h.bytes : 0;
         movable += h.slab ? 0 : h.capacity;
@@ -80,7 +84,8 @@ void Refusals::note(pager::Pager& pager, pager::DevicePager& device, const char*
 
     if (nth == 0) {
         log::error("out of memory: {} on device {} asked for {}", what, static_cast<int>(device.device()), human(wanted));
-        log::error("  live before it: {} in {} allocations, {} of it on the host; device budget {}, host budget {}", human(live), all.size(), human(on_host), human(memory.device_budget), human(memory.host_budget));
+        log::error("  live before it: {} in {} allocations, which take {} in whole granules of {}; {} of it on the host; device budget {}, host budget {}", human(live), all.size(), human(capacity), human(granule), human(on_host),
+                   human(memory.device_budget), human(memory.host_budget));
         std::string list;
         for (std::size_t i = 0; i < std::min(all.size(), kShown); ++i) list += fmt::format("{}{} ({}{})", i ? ", " : "", human(all[i].bytes), all[i].slab ? "small allocations, " : "", all[i].on_host ? "on the host" : "on the device");
         log::error("  the largest: {}", list.empty() ? "none" : list);

@@ -129,6 +129,7 @@ UDNNMEM_QUIET=1" ]
         [ "$(json "'$field' in r" < out)" = True ] || { echo "$field is missing"; return 1; }
     done
     [ "$(json 'r["ops"], r["budget_bytes"], r["device"], r["ended"], r["stall_ns"]' < out)" = "(48201, 367001600, 'H, \"100\"', True, 15)" ]
+    [ "$(json 'sorted(r["iterations"])' < out)" = "['followed', 'found', 'learned', 'planned']" ]
     [ "$(json 'r["buffers"][0]["id"], r["buffers"][0]["bytes_out"], r["events"]["fetch"]' < out)" = "(3, 1048576, 1)" ]
 }
 

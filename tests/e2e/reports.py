@@ -93,18 +93,33 @@ def check_page(suite, folder, what, traces):
     suite.check(all(abs(drawn.get(f, -1) - v) <= 1e-12 * v for f, v in expected.items()), f"{what}: what it draws is the iteration of the JSON report", f"    {drawn}\n    {expected}")
 
 
+# The Trace Event Format's phases that we write: the fields of each and their types (all are needed but args where they say nothing).
+NUMBER = (int, float)
+EVENT = {
+    "M": {"ph": str, "name": str, "pid": int, "tid": int, "args": dict},
+    "X": {"ph": str, "name": str, "cat": str, "pid": int, "tid": int, "ts": NUMBER, "dur": NUMBER, "args": dict},
+    "C": {"ph": str, "name": str, "pid": int, "ts": NUMBER, "args": dict},
+    "b": {"ph": str, "name": str, "cat": str, "id": str, "pid": int, "tid": int, "ts": NUMBER, "args": dict},
+    "e": {"ph": str, "name": str, "cat": str, "id": str, "pid": int, "tid": int, "ts": NUMBER},
+}
+METADATA = {"process_name": ("name", str), "process_sort_index": ("sort_index", int), "thread_name": ("name", str), "thread_sort_index": ("sort_index", int)}
+
+
 def check_chrome(suite, what, trace):
     wanted = json.loads(report("json", trace).splitlines()[0])["iteration"]
-    events = json.loads(report("chrome", trace))["traceEvents"]
+    whole = json.loads(report("chrome", trace))
+    events = whole["traceEvents"]
+    suite.check({*whole} == {"traceEvents", "displayTimeUnit"} and whole["displayTimeUnit"] in ("ms", "ns"), f"{what}: Chrome's trace is an object of its format", f"    {[*whole]}")
     wrong, open_ids = [], {}
     for e in events:
-        ok = e["ph"] in "MXCbe" and isinstance(e["pid"], int) and isinstance(e["name"], str)
-        if e["ph"] != "M":
-            ok = ok and e["ts"] >= 0
-        if e["ph"] == "X":
-            ok = ok and isinstance(e["tid"], int) and e["dur"] >= 0
+        fields = EVENT.get(e["ph"], {})
+        ok = all(name in fields and isinstance(value, fields[name]) and not isinstance(value, bool) for name, value in e.items())
+        ok = ok and all(name in e for name in fields if (name != "args" or e["ph"] in "MCb") and (name != "tid" or e["ph"] != "M"))
+        ok = ok and e.get("ts", 0) >= 0 and e.get("dur", 0) >= 0
+        if e["ph"] == "M":
+            ok = ok and e["name"] in METADATA and [*e["args"]] == [METADATA[e["name"]][0]] and isinstance(*e["args"].values(), METADATA[e["name"]][1]) and ("tid" in e) == e["name"].startswith("thread")
         if e["ph"] == "C":
-            ok = ok and all(isinstance(v, (int, float)) for v in e["args"].values())
+            ok = ok and e["args"] and all(isinstance(v, (int, float)) for v in e["args"].values())
         if e["ph"] == "b":
             ok = ok and (e["cat"], e["id"]) not in open_ids
             open_ids[e["cat"], e["id"]] = e
