@@ -138,7 +138,7 @@ const KernelLayout* ask_layout(CUfunction f) noexcept {
     if (driver_can_be_asked()) {
         const bool as_kernel = is_kernel || !ask_as_function(f, layout);
         layout.known = !as_kernel || ask_as_kernel(reinterpret_cast<CUkernel>(f), layout);
-        name = layout.known ? name_of(f, as_kernel) : "";
+        name = name_of(f, layout.known ? as_kernel : is_kernel);
     } else if (auto birth = c.births.find(f); birth != c.births.end()) {
         name = birth->second.name;
         layout.known = image_layout(birth->second.owner, name, layout.params);

@@ -1,22 +1,37 @@
 #!/usr/bin/env python3
-"""Packs what scripts/gpu_check.sh needs: its scripts, the library, the tool, probes and workloads, stripped; and tinygrad's wheel,
-if pip can fetch it. The archive unpacks into one folder that looks like a clone after `make`, with the commit in a file.
+"""Packs what scripts/gpu_check.sh needs: its scripts, the library, the tool, probes and workloads, stripped; and what a machine with a
+card is likely to lack, tinygrad's wheel and Dr.Jit's, if pip can fetch them. The archive unpacks into one folder that looks like a
+clone after `make`, with the commit in a file.
 
     make_gpu_bundle.py --build build --output build/dist/udnnmem-gpu-x86_64.tar.gz PROGRAM...
 """
-import argparse, pathlib, shutil, subprocess, sys, tarfile, tempfile
+import argparse, pathlib, platform, shutil, subprocess, sys, tarfile, tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MOST = 60 << 20
-SCRIPTS = ["scripts/gpu_check.sh", "tests/gpu", "tests/real/networks", "LICENSE"]
+SCRIPTS = ["scripts/gpu_check.sh", "tests/gpu", "tests/real/networks", "tests/real/numba_scripts", "tests/real/drjit_scripts", "LICENSE"]
+
+
+def fetch(wheels, pythons):
+    """The wheels of tests/real that travel. PyTorch, JAX, CuPy, Triton, numba, NumPy are too large: they are there or not."""
+    machine = platform.machine()
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "-d", str(wheels)]
+    wanted = {"tinygrad": ["tinygrad==0.14.0"]}
+    for version in pythons:
+        wanted[f"Dr.Jit for Python {version}"] = ["drjit==1.5.0", "--python-version", version, "--implementation", "cp", *(w for tag in ("manylinux_2_28", "manylinux_2_27", "manylinux2014") for w in ("--platform", f"{tag}_{machine}"))]
+    for what, words in wanted.items():
+        fetched = subprocess.run([*pip, *words], capture_output=True, text=True)
+        if fetched.returncode != 0:
+            print(f"make_gpu_bundle: {what} cannot be had, `real` needs it there: {(fetched.stderr.strip().splitlines() or ['pip failed'])[-1]}", file=sys.stderr)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", required=True, type=pathlib.Path)
     parser.add_argument("--output", required=True, type=pathlib.Path)
-    parser.add_argument("--no-wheels", action="store_true", help="without tinygrad (and so without a network)")
-    parser.add_argument("programs", nargs="+", help="programs under the build folder")
+    parser.add_argument("--no-wheels", action="store_true", help="without tinygrad and Dr.Jit (and so without a network)")
+    parser.add_argument("--python", default="3.11,3.12,3.13", metavar="VERSIONS", help="which Python may be there, for Dr.Jit's wheel (%(default)s)")
+    parser.add_argument("programs", nargs="+", metavar="PROGRAM", help="programs under the build folder")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         top = pathlib.Path(folder) / "udnnmem-gpu"
@@ -36,9 +51,7 @@ def main():
         commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True).stdout.strip()
         (top / "COMMIT").write_text((commit or "unknown") + "\n")
         if not options.no_wheels:
-            fetched = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "-d", str(top / "wheels"), "tinygrad==0.14.0"], capture_output=True, text=True)
-            if fetched.returncode != 0:
-                print(f"make_gpu_bundle: tinygrad's wheel cannot be had, `real` needs it there: {fetched.stderr.strip().splitlines()[-1] if fetched.stderr.strip() else 'pip failed'}", file=sys.stderr)
+            fetch(top / "wheels", options.python.split(","))
         options.output.parent.mkdir(parents=True, exist_ok=True)
         with tarfile.open(options.output, "w:gz") as archive:
             archive.add(top, top.name)

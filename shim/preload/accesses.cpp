@@ -1,12 +1,14 @@
 #include "shim/preload/accesses.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
 
 #include "interpose/driver.hpp"
+#include "shim/log/log.hpp"
 #include "shim/preload/host_ranges.hpp"
 #include "shim/pager/rules.hpp"
 
@@ -154,6 +156,8 @@ void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches
     }
     for (std::uint32_t i = 0; i < work.part_count; ++i) name_accesses(pager, work.parts[i], op, touches);
     if (!work.proven) op.everything = true;
+    if (work.launch && !work.launch->layout->known && !work.proven && !std::atomic_ref(work.launch->layout->told).exchange(true, std::memory_order_relaxed))
+        log::info("parameters of kernel {} are not known: it counts as using everything", *work.launch->layout->name ? work.launch->layout->name : "(without a name)");
 }
 
 void name_led(pager::Pager& pager, const Work& work, Touches& touches) {

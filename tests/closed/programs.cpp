@@ -43,6 +43,16 @@ int cublasCreate_v2(void**);
 int cublasSetWorkspace_v2(void*, void*, size_t);
 int cublasSgemm_v2(void*, int, int, int, int, int, const float*, const float*, int, const float*, int, const float*, float*, int);
 int cublasSgemmBatched(void*, int, int, int, int, int, const float*, const float* const[], int, const float* const[], int, const float*, float* const[], int, int);
+int cudnnCreate(void**);
+int cudnnSetStream(void*, CUstream);
+int cudnnConvolutionForward(void*, const void*, const void*, const void*, const void*, const void*, const void*, int, void*, size_t, const void*, const void*, void*);
+int cudnnReduceTensor(void*, const void*, void*, size_t, void*, size_t, const void*, const void*, const void*, const void*, const void*, void*);
+int cufftCreate(int*);
+int cufftMakePlan1d(int, int, int, int, size_t*);
+int cufftSetStream(int, CUstream);
+int cufftSetWorkArea(int, void*);
+int cufftExecC2C(int, void*, void*, int);
+int cufftDestroy(int);
 }
 
 namespace {
@@ -200,6 +210,47 @@ void products() {
     t.sums();
 }
 
+// Convolutions in a workspace of the program's, and reductions in memory of the library's own.
+void convolutions() {
+    Training t;
+    void* handle;
+    CALL(cudnnCreate(&handle));
+    CALL(cudnnSetStream(handle, t.stream));
+    const unsigned words = kWords;
+    constexpr size_t kWorkspace = kWords * 4 + 4096;
+    void* const workspace = reinterpret_cast<void*>(t.allocate(kWorkspace));
+    void* const sum = reinterpret_cast<void*>(t.allocate(4));
+    CHECK(cuMemsetD32(reinterpret_cast<CUdeviceptr>(sum), 0, 1));
+    for (unsigned step = 0; step < 2 * kBuffers; ++step) {
+        CALL(cudnnConvolutionForward(handle, nullptr, &words, t.at(step), &words, t.at(step + 9), nullptr, static_cast<int>(step % 3), workspace, kWorkspace, nullptr, &words, t.at(step + 4)));
+        if (step % 6 == 5) CALL(cudnnReduceTensor(handle, nullptr, nullptr, 0, nullptr, 0, nullptr, &words, t.at(step + 4), nullptr, nullptr, sum));
+    }
+    CHECK(cuCtxSynchronize());
+    printf("reduced %08x\n", t.total(reinterpret_cast<CUdeviceptr>(sum), 1));
+    t.sums();
+}
+
+// Transforms in the library's own work area and in the program's, in turn; while memory is pushed out.
+void transforms() {
+    Training t;
+    int plans[2];
+    size_t bytes;
+    for (int& plan : plans) {
+        CALL(cufftCreate(&plan));
+        CALL(cufftMakePlan1d(plan, kWords, 0, 1, &bytes));
+        CALL(cufftSetStream(plan, t.stream));
+    }
+    for (unsigned step = 0; step < 2 * kBuffers; ++step) {
+        if (step % 8 == 3) CALL(cufftSetWorkArea(plans[1], reinterpret_cast<void*>(t.allocate(bytes))));
+        CALL(cufftExecC2C(plans[step % 2], t.at(step), t.at(step % 3 ? step + 5 : step), -1));
+        CHECK(cuStreamSynchronize(t.stream));
+        for (unsigned i = 8; i < 12; ++i) t.launch(t.add, t.ring[(step + i) % kBuffers], t.ring[(step + i + 1) % kBuffers], t.ring[(step + i + 5) % kBuffers], kWords);
+        CHECK(cuCtxSynchronize());
+    }
+    for (int plan : plans) CALL(cufftDestroy(plan));
+    t.sums();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -210,6 +261,8 @@ int main(int argc, char** argv) {
     else if (what == "devices") devices();
     else if (what == "captured") captured();
     else if (what == "products") products();
+    else if (what == "convolutions") convolutions();
+    else if (what == "transforms") transforms();
     else return 2;
     return 0;
 }

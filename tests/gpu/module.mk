@@ -16,7 +16,7 @@ $(foreach name,$(PROBE_NAMES),$(call program,gpu/$(name),$(PROBES)/$(name).cpp $
 GPU_PROBES := $(addprefix $(B)/gpu/,$(PROBE_NAMES))
 $(GPU_PROBES): | $(B)/softgpu/libcuda.so
 
-# All that a card is asked with, for a machine without a network or a compiler. TINYGRAD is what `real` runs, and may be missing.
+# All that a card is asked with, for a machine without a network or a compiler. BUNDLE_OPTIONS: make_gpu_bundle.py's own.
 GPU_BUNDLE = $(BUILD)/dist/udnnmem-gpu-$(ARCH).tar.gz
 GPU_PROGRAMS := $(addprefix $(B)/workloads/,vadd bigop random replays digits-driver digits-runtime digits-static digits-streams digits-ptds digits-async digits-graph runtime-calls-shared runtime-calls-static runtime-calls-ptds) $(B)/tests/launch_path
 gpu-bundle: all $(GPU_PROBES) $(B)/tests/launch_path ## build/dist/udnnmem-gpu-ARCH.tar.gz: what scripts/gpu_check.sh needs on a machine with a card

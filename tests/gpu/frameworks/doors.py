@@ -2,15 +2,14 @@
 """Is what each framework allocates and launches seen? A small program of each, with and without the library.
 
 The same numbers must come out; under the library allocations and ops must have been seen, with PyTorch as many as its profiler
-counts without it. Programs on the CUDA runtime of this repository, shared and static, are here too. Prints one JSON object.
+counts without it; kernels whose parameters are not known are named. Programs on the CUDA runtime of this repository, shared and
+static, are here too. Each program is a part of the answer (tests/gpu/item.py).
 """
-import json, os, pathlib, subprocess, sys, tempfile
+import json, pathlib, re, subprocess, sys, tempfile
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
-BUILD = pathlib.Path(os.environ.get("UDNNMEM_BUILD", ROOT / "build"))
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import programs
+from item import BUILD, Answer, need
 
 TORCH = """
 import torch, hashlib, sys
@@ -93,6 +92,9 @@ print(float(a.copy_to_host().astype(numpy.float64).sum()).hex())
 }
 
 
+UNKNOWN = re.compile(r"parameters of kernel (\S+) are not known")
+
+
 def seen(trace):
     told = subprocess.run([str(BUILD / "udnnmem"), "report", "--format", "json", trace], capture_output=True, text=True)
     if told.returncode != 0 or not told.stdout:
@@ -101,34 +103,40 @@ def seen(trace):
     return {k: run.get(k) for k in ("ops", "allocations", "peak_live_bytes", "iterations", "served_from_host")}
 
 
+def ask(name, command, folder):
+    """What became of one program without and with the library; `wrong` says in one line what should not have been."""
+    plain = programs.run(command)
+    if plain["status"] != 0:
+        last = (plain["error"].strip().splitlines() or [f"status {plain['status']}"])[-1][:200]
+        return {"not here": last, **({"wrong": f"fails without the library: {last}"} if name.startswith("runtime") else {})}
+    trace = f"{folder}/t.jsonl"
+    done = programs.run(command, True, UDNNMEM_TRACE=trace, UDNNMEM_VERIFY=1, UDNNMEM_DEBUG="info", UDNNMEM_DEBUG_FILE=f"{folder}/log")
+    log = pathlib.Path(f"{folder}/log")
+    unknown = sorted(set(UNKNOWN.findall(log.read_text(errors="replace")))) if log.exists() else []
+    record = {"same": done["status"] == 0 and done["output"].split()[:1] == plain["output"].split()[:1], "native": plain["output"].split()[-1:], "with": done["output"].split()[-1:], **seen(trace),
+              "kernels without parameters known": [len(unknown), *unknown[:20]], "seconds": [plain["seconds"], done["seconds"]], "said": [line for line in done["error"].splitlines() if line.startswith("udnnmem:")][:4]}
+    if name == "torch":
+        counted = programs.run([*command, "count"])
+        record["kernels and copies by torch.profiler"] = counted["output"].split()[-1:] if counted["status"] == 0 else counted["error"][-200:]
+    if not record["same"] or not record["ops"] or not record["allocations"]:
+        record["wrong"] = f"{'other numbers or an error' if not record['same'] else 'nothing was seen'}: {done['error'][-200:]}"
+    return record
+
+
 def main():
-    answer, wrong = {}, []
-    commands = {name: [sys.executable, "-c", code] for name, code in PROGRAMS.items()}
-    commands |= {f"runtime, {kind}": [programs.WORKLOADS / f"runtime-calls-{kind}"] for kind in ("shared", "static", "ptds")}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, command in commands.items():
-            plain = programs.run(command)
-            if plain["status"] != 0:
-                last = (plain["error"].strip().splitlines() or ["no output"])[-1]
-                answer[name] = {"not here": last[:200]}
-                if name.startswith("runtime"):
-                    wrong.append(f"{name}: fails without the library: {last}")
-                continue
-            trace = f"{folder}/{len(answer)}.jsonl"
-            done = programs.run(command, True, UDNNMEM_TRACE=trace, UDNNMEM_VERIFY=1)
-            record = answer[name] = {"same": done["status"] == 0 and done["output"].split()[:1] == plain["output"].split()[:1], "native": plain["output"].split()[-1:], "with": done["output"].split()[-1:], **seen(trace), "seconds": [plain["seconds"], done["seconds"]],
-                                     "said": [line for line in done["error"].splitlines() if line.startswith("udnnmem:")][:4]}
-            if name == "torch":
-                counted = programs.run([*command, "count"])
-                record["kernels and copies by torch.profiler"] = counted["output"].split()[-1:] if counted["status"] == 0 else counted["error"][-200:]
-            if not record["same"] or not record["ops"] or not record["allocations"]:
-                wrong.append(f"{name}: {'other numbers or an error' if not record['same'] else 'nothing was seen'}: {done['error'][-200:]}")
-    if all("not here" in answer[name] for name in PROGRAMS) and not wrong:
+    need()
+    answer = Answer()
+    commands = {f"runtime, {kind}": [programs.WORKLOADS / f"runtime-calls-{kind}"] for kind in ("shared", "static", "ptds")}
+    commands |= {name: [sys.executable, "-c", code] for name, code in PROGRAMS.items()}
+    for name, command in commands.items():
+        with tempfile.TemporaryDirectory() as folder:
+            answer.part(name, 20, lambda: ask(name, command, folder))
+    answer["wrong"] = [f"{name}: {part['wrong']}" for name, part in answer["parts"].items() if "wrong" in part]
+    if all("not here" in answer["parts"].get(name, {"not here": ""}) for name in PROGRAMS):
         answer["note"] = "no framework is here: only the runtime's programs were run"
-    for line in wrong:
+    for line in answer["wrong"]:
         print(line, file=sys.stderr)
-    print(json.dumps({"programs": answer, "wrong": wrong}))
-    sys.exit(1 if wrong else 0)
+    answer.end(not answer["wrong"])
 
 
 if __name__ == "__main__":

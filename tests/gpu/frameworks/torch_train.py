@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""torch_train.py NETWORK --batch B --steps N [--mode native|checkpoint|offload|both] [--exact]: an ordinary training script.
+"""torch_train.py NETWORK --batch B --steps N [--mode native|checkpoint|offload|both] [--exact] [--cpu]: an ordinary training script.
 
 Knows nothing of the library. Random weights and data from a seed, no download. Prints one JSON object: losses with all their bits,
 seconds of the second half of the steps, the card's own peak. --mode uses PyTorch's own ways of saving memory; --exact asks for
-deterministic kernels. Ends with 3 when memory is out, with 77 when PyTorch or a card is missing.
+deterministic kernels; --cpu tries the script itself. Ends with 3 when memory is out, with 77 when PyTorch or a card is missing.
 """
 import argparse, json, os, struct, sys, time
 
@@ -147,8 +147,9 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--mode", choices=("native", "checkpoint", "offload", "both"), default="native")
     parser.add_argument("--exact", action="store_true")
+    parser.add_argument("--cpu", action="store_true")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
+    if not options.cpu and not torch.cuda.is_available():
         missing("no card: PyTorch finds none")
     make, data, loss_of, batch = NETWORKS[options.network]
     batch = options.batch or batch
@@ -156,7 +157,7 @@ def main():
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.cudnn.benchmark = False
     torch.manual_seed(1)
-    device = "cuda"
+    device = "cpu" if options.cpu else "cuda"
     losses, marks = [], []
     try:
         model = make().to(device).train()
@@ -168,7 +169,7 @@ def main():
         for step in range(options.steps):
             optimiser.zero_grad(set_to_none=True)
             if offload:
-                with torch.autograd.graph.save_on_cpu(pin_memory=True):
+                with torch.autograd.graph.save_on_cpu(pin_memory=not options.cpu):
                     loss = loss_of(model(x), y)
             else:
                 loss = loss_of(model(x), y)
@@ -181,9 +182,9 @@ def main():
         sys.exit(3)
     half = len(marks) // 2
     seconds = (marks[-1] - marks[half - 1]) / (len(marks) - half) if half else None
-    print(json.dumps({"network": options.network, "batch": batch, "steps": options.steps, "mode": options.mode, "losses": losses, "seconds_per_step": seconds,
-                      "backend": torch.cuda.get_allocator_backend(), "peak_allocated": torch.cuda.max_memory_allocated() if torch.cuda.get_allocator_backend() == "native" else None,
-                      "parameters": sum(p.numel() for p in model.parameters()), "torch": torch.__version__}))
+    backend = "cpu" if options.cpu else torch.cuda.get_allocator_backend()
+    print(json.dumps({"network": options.network, "batch": batch, "steps": options.steps, "mode": options.mode, "losses": losses, "seconds_per_step": seconds, "backend": backend,
+                      "peak_allocated": torch.cuda.max_memory_allocated() if backend == "native" else None, "parameters": sum(p.numel() for p in model.parameters()), "torch": torch.__version__}))
 
 
 if __name__ == "__main__":
