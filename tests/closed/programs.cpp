@@ -1,6 +1,7 @@
 // programs WHAT [linked|opened]: uses the fake libraries as training programs use the real ones, in many buffers, and prints a
 // sum of each. The same lines whatever the memory.
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace {
 
-constexpr int kUint32 = 3, kSum = 0;
+constexpr int kUint8 = 1, kUint32 = 3, kSum = 0;
 constexpr unsigned kWords = 1 << 16, kBuffers = 24;
 
 #define CALL(...)                                                                            \
@@ -113,9 +114,14 @@ void groups() {
         CALL(ncclGroupStart());  // nested
         t.settled(comm, ncclAllReduce(t.at(step + 2), t.at(step + 2), kWords, kUint32, kSum, comm, t.stream));
         CALL(ncclGroupEnd());
-        t.settled(comm, ncclGroupEnd());
+        const int ended = ncclGroupEnd();
         // Something else pushes memory out while that may still wait its turn.
         for (unsigned i = 0; i < 6; ++i) t.launch(t.fill, t.ring[(step + 13 + i) % kBuffers], step + i, kWords);
+        t.settled(comm, ended);
+        CALL(ncclGroupStart());  // bytes, that are a quarter of a buffer
+        t.settled(comm, ncclSend(t.at(step + 3), kWords, kUint8, 0, comm, t.stream));
+        t.settled(comm, ncclRecv(t.at(step + 20), kWords, kUint8, 0, comm, t.stream));
+        t.settled(comm, ncclGroupEnd());
         CALL(ncclGroupStart());
         t.settled(comm, ncclAllReduce(t.at(step), t.at(step + 4), kWords, kUint32, kSum, comm, t.stream));
         CALL(ncclGroupSimulateEnd(nullptr));  // never runs
@@ -141,6 +147,12 @@ void devices() {
     void* comms[2];
     CALL(ncclCommInitAll(comms, 2, nullptr));
     for (unsigned step = 0; step < 2 * kBuffers; ++step) {
+        // The second device comes late: with the first one's part the group is not over.
+        if (step % 8 == 0) {
+            CHECK(cuCtxPushCurrent(second));
+            CHECK(cuLaunchHostFunc(streams[1], [](void*) { usleep(50000); }, nullptr));
+            CHECK(cuCtxPopCurrent(&second));
+        }
         CALL(ncclGroupStart());
         t.settled(comms[0], ncclAllReduce(t.at(step), t.at(step + 5), kWords, kUint32, kSum, comms[0], streams[0]));
         void* const mine = reinterpret_cast<void*>(there[step % 8]);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Drivers that refuse part of what paging likes to have: a large range of addresses, the first frame, pinned memory at once. The
 program runs managed all the same, with the same words, and no fault."""
-import pathlib, sys
+import pathlib, re, sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import WORKLOADS, Run, Suite, environment
 
@@ -16,6 +16,10 @@ def main():
         done = Run(PROGRAM, environment(preload=True, SOFTGPU_MEMORY="3MiB", SOFTGPU_FAIL=call, UDNNMEM_VERIFY=1), limit=60)
         suite.check(done.status == 0 and done.output == plain.output, f"{what} is refused once: the same words", done.tail())
         suite.check("manages device 0" in done.error and done.report and done.report["faults"] == 0, f"{what} is refused once: managed, no fault", done.tail())
+    # Host memory that cannot be mapped: nothing runs from there.
+    done = Run(PROGRAM, environment(preload=True, SOFTGPU_MEMORY="3MiB", SOFTGPU_HOST_FRAMES=0, UDNNMEM_VERIFY=1), limit=60)
+    suite.check(done.status == 0 and done.output == plain.output and done.report and done.report["faults"] == 0, "host memory cannot be mapped: the same words, no fault", done.tail())
+    suite.check("manages device 0" in done.error and re.search(r"moved [1-9]\S* MiB in.*; 0 launches served from host frames", done.error), "host memory cannot be mapped: moved, and nothing runs from there", done.tail())
     suite.finish()
 
 

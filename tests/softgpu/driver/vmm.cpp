@@ -80,6 +80,7 @@ SOFTGPU_API cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size, const
     REQUIRE(p->type == CU_MEM_ALLOCATION_TYPE_PINNED && valid_location(p->location));
     if (p->requestedHandleTypes & ~static_cast<int>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) return CUDA_ERROR_NOT_SUPPORTED;
     bool host = p->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    if (host && !options().host_frames) return CUDA_ERROR_NOT_SUPPORTED;
     std::shared_ptr<Frame> frame;
     TRY(make_frame(size, size, host ? 0 : p->location.id, host, &frame));
     frame->is_handle = true;
