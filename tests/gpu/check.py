@@ -181,12 +181,16 @@ def run(item, card, results, seconds, again=False):
         deadline = threading.Timer(seconds, stop)
         deadline.start()
         output, answer = [], None
-        for line in process.stdout:
-            output.append(line)
-            if (value := answer_of(line)) is not None:
-                keep(answer := value)
-        process.wait()
-        deadline.cancel()
+        try:
+            for line in process.stdout:
+                output.append(line)
+                if (value := answer_of(line)) is not None:
+                    keep(answer := value)
+            process.wait()
+        finally:
+            deadline.cancel()
+            if process.poll() is None:  # this program is being ended
+                os.killpg(process.pid, signal.SIGKILL)
         errors.seek(0)
         error = errors.read()
     answer = answer_of("".join(output)) or answer
@@ -239,6 +243,7 @@ def summary(results):
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(prog="gpu_check.sh", description="Asks the card of this machine; --list says what.")
     parser.add_argument("items", nargs="*", metavar="ITEM", help="'all' for every item that is open")
     parser.add_argument("--list", action="store_true", help="the items, in order of worth")
