@@ -46,7 +46,6 @@ struct KernelLayout {
     std::uint32_t bytes = 0;      // of the parameter buffer
     std::vector<Param> params;
     std::uint64_t fingerprint = 0;  // of name and parameters: the same in every run of the program
-    mutable bool told = false;      // that it is not known (std::atomic_ref)
 };
 
 // One kernel launch, by whatever entry point. Exactly one of params and buffer is set (neither: no parameters).

@@ -138,6 +138,19 @@ void for_each_copy(const Work& work, Body body) {
     }
 }
 
+// Says once of a kernel that its parameters are not known; of the first few kernels.
+void name_unknown(const interpose::KernelLayout& layout) {
+    constinit static std::atomic<const interpose::KernelLayout*> told[64];
+    for (auto& slot : told) {
+        const interpose::KernelLayout* there = nullptr;
+        if (slot.compare_exchange_strong(there, &layout, std::memory_order_relaxed)) {
+            log::info("parameters of kernel {} are not known: it counts as using everything", *layout.name ? layout.name : "(without a name)");
+            return;
+        }
+        if (there == &layout) return;
+    }
+}
+
 }  // namespace
 
 void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches* touches) {
@@ -156,8 +169,7 @@ void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches
     }
     for (std::uint32_t i = 0; i < work.part_count; ++i) name_accesses(pager, work.parts[i], op, touches);
     if (!work.proven) op.everything = true;
-    if (work.launch && !work.launch->layout->known && !work.proven && !std::atomic_ref(work.launch->layout->told).exchange(true, std::memory_order_relaxed))
-        log::info("parameters of kernel {} are not known: it counts as using everything", *work.launch->layout->name ? work.launch->layout->name : "(without a name)");
+    if (work.launch && !work.launch->layout->known && !work.proven) name_unknown(*work.launch->layout);
 }
 
 void name_led(pager::Pager& pager, const Work& work, Touches& touches) {

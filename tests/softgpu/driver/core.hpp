@@ -45,7 +45,6 @@ struct Options {
     bool shuffle = false;  // SOFTGPU_SEED was given
     std::uint64_t seed = 0;
     bool strict = true;
-    bool host_frames = true;  // SOFTGPU_HOST_FRAMES=0: cuMemCreate refuses host memory, as older drivers do
     std::uint64_t assert_bytes = 0;  // 0: no limit
     std::string cache_folder;
     std::string report;     // file that the figures are appended to at exit

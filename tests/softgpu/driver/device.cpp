@@ -79,8 +79,8 @@ int attribute(CUdevice d, int a) {
         case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: return 1;
         case CU_DEVICE_ATTRIBUTE_NUMA_ID: return -1;
         case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: return 0;
-        case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: return options().host_frames;
-        case CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: return options().host_frames;
+        case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: return 1;
+        case CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: return 1;
         case CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS: return 0;
         case CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID: return 0x1eb810de;
         default: return 0;

@@ -115,7 +115,6 @@ Options* read_options() {
         o->seed = std::strtoull(text, nullptr, 0);
     }
     o->strict = env_number("SOFTGPU_STRICT", 1, 0, 1) != 0;
-    o->host_frames = env_number("SOFTGPU_HOST_FRAMES", 1, 0, 1) != 0;
     o->count = env_number("SOFTGPU_COUNT", 0, 0, 1) != 0;
     o->assert_bytes = env_bytes("SOFTGPU_ASSERT_BYTES", 0);
     o->cache_folder = default_cache();

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/softgpu/driver/context.hpp"
@@ -31,6 +32,12 @@ CUmemGenericAllocationHandle number_of(const std::shared_ptr<Frame>& f) {
     h.live[it->second] = f;
     ++f->handle_references;
     return it->second;
+}
+
+// SOFTGPU_HOST_FRAMES=0: as drivers that cannot do it, whatever their attributes say.
+bool host_memory_refused() {
+    static const char* const text = std::getenv("SOFTGPU_HOST_FRAMES");
+    return text && !std::strcmp(text, "0");
 }
 
 bool valid_location(const CUmemLocation& l) {
@@ -80,7 +87,7 @@ SOFTGPU_API cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size, const
     REQUIRE(p->type == CU_MEM_ALLOCATION_TYPE_PINNED && valid_location(p->location));
     if (p->requestedHandleTypes & ~static_cast<int>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) return CUDA_ERROR_NOT_SUPPORTED;
     bool host = p->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
-    if (host && !options().host_frames) return CUDA_ERROR_NOT_SUPPORTED;
+    if (host && host_memory_refused()) return CUDA_ERROR_NOT_SUPPORTED;
     std::shared_ptr<Frame> frame;
     TRY(make_frame(size, size, host ? 0 : p->location.id, host, &frame));
     frame->is_handle = true;
