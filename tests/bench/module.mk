@@ -1,7 +1,8 @@
 TEST_SUITES += tests/bench/test_run.py
 $(call program,tests/launch_path,tests/bench/launch_path.cpp tests/workloads/small/ptx.cpp,,-L$(B)/softgpu -lcuda)
-$(call program,tests/executor_bench,tests/bench/executor_bench.cpp tests/workloads/small/ptx.cpp,executor policy pager recorder trace_writer trace host log,-L$(B)/softgpu -lcuda -l:libzstd.a)
+$(call program,tests/executor_bench,tests/bench/executor_bench.cpp tests/workloads/small/ptx.cpp,executor replay policy pager recorder trace_writer trace host log,-L$(B)/softgpu -lcuda -l:libzstd.a)
 $(B)/tests/executor_bench: | $(B)/softgpu/libcuda.so
+TEST_NEEDS += $(B)/tests/executor_bench
 tests/bench/executor.py: $(B)/tests/executor_bench
 $(B)/tests/launch_path: | $(B)/softgpu/libcuda.so
 tests/bench/launch.py: $(B)/tests/launch_path
