@@ -342,10 +342,10 @@ bool DevicePager::step(Move& m) {
 }
 
 bool DevicePager::copy_out(Buffer* b) {
-    meter_out_.begin(out_stream_);
+    meter_out_.begin(out_stream_, b->capacity);
     for (std::size_t i = 0; i < b->device_frames.size(); ++i)
         if (backing_->copy_out(*b->host_frames[i], *b->device_frames[i], out_stream_) != CUDA_SUCCESS) return false;
-    meter_out_.end(out_stream_, b->capacity);
+    meter_out_.end(out_stream_);
     stats_.bytes_out += b->capacity;
     return true;
 }
@@ -579,11 +579,11 @@ bool DevicePager::step_fetch(Move& m) {
             if (!unreachable(m) || (b->touched && !begin_search(m, in_stream_))) return false;
             if (b->host_changed.exchange(false)) b->hash_known = false;
             if (m.copy) {
-                meter_in_.begin(in_stream_);
+                meter_in_.begin(in_stream_, b->capacity);
                 for (std::size_t i = 0; i < m.frames.size(); ++i)
                     if (backing_->copy_in(*m.frames[i], *b->host_frames[i], in_stream_) != CUDA_SUCCESS)
                         return fail_move(m, CUDA_ERROR_UNKNOWN), true;
-                meter_in_.end(in_stream_, b->capacity);
+                meter_in_.end(in_stream_);
                 stats_.bytes_in += b->capacity;
             }
             if ((m.copy || m.search >= 0) && !record(m, in_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;

@@ -47,7 +47,7 @@ struct StreamSlot {
 class StreamTable {
   public:
     static constexpr std::uint32_t kMarkEvery = 32;   // ops of a stream between marks
-    static constexpr std::size_t kMostMarks = 64;     // pending marks of a stream
+    static constexpr std::size_t kMostMarks = 1024;   // pending marks of a stream: about what a device lets be submitted ahead of it
 
     explicit StreamTable(const Driver& driver) : driver_(driver) {}
 
