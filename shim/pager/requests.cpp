@@ -1,6 +1,7 @@
 // DevicePager: what waiting launches need, and where the frames for it come from.
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "shim/pager/pager.hpp"
@@ -360,9 +361,10 @@ bool DevicePager::release_parked(std::size_t bytes) {
     bool progress = false;
     for (std::size_t freed = 0; freed < bytes;) {
         // One that is enough by itself, the smallest of those; else the largest: what stays mapped serves the next of its size.
-        auto it = std::find_if(parked_.lower_bound(bytes - freed), parked_.end(), idle);
+        const auto enough = parked_.lower_bound(bytes - freed);
+        auto it = std::find_if(enough, parked_.end(), idle);
         if (it == parked_.end()) {
-            const auto last = std::find_if(parked_.rbegin(), parked_.rend(), idle);
+            const auto last = std::find_if(std::make_reverse_iterator(enough), parked_.rend(), idle);
             if (last == parked_.rend()) break;
             it = std::prev(last.base());
         }
