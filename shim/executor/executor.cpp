@@ -286,10 +286,13 @@ void Executor::look_ahead(Place& place, pager::Op& op) {
     if (place.missing) place.missed_at = pager::now_ns();
     place.timed = clock_of_ops_.wants(place.step, static_cast<std::int32_t>(active_->sequence.steps.size()));
     device_->plan_step(clock_);
-    const std::uint64_t behind = clock_ - static_cast<std::uint64_t>(active_->rows()->lookahead) - 1;
+    const Rows& rows = *active_->rows();
+    const std::size_t ahead = static_cast<std::size_t>(rows.lookahead) + 1, n = rows.marked.size();
+    const std::uint64_t behind = clock_ - ahead;
     if (const Passed& passed = recent_[behind % kRecent]; passed.clock == behind) {
         op.paced_by = passed.slot;
         op.paced_number = passed.number;
+        op.takes = rows.marked[(static_cast<std::size_t>(place.step) + n * ahead - ahead) % n];
     }
 }
 

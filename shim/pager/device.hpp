@@ -52,6 +52,7 @@ struct Request {
     Buffer* dropped = nullptr;        // refused: this one has to be computed again first
     StreamSlot* paced_by = nullptr;   // Op's
     std::uint64_t paced_number = 0;
+    bool takes = false;
     bool host_allowed = false;        // granted from host frames where device frames cannot be had
     bool moved = false;               // had to wait for more than a first touch
     bool holding = false, done = false;

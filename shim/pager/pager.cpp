@@ -82,7 +82,7 @@ CUresult Pager::enter(Op& op) {
     }
     Lease& lease = my_lease();
     publish(op, lease);
-    bool resident = !op.captured && !op.everything && op.more.empty() && op.overwrites.empty() && !failed();
+    bool resident = !op.captured && !op.everything && op.more.empty() && op.overwrites.empty() && !failed() && !ahead_of_plan(op);
     for (std::uint32_t i = 0; resident && i < op.count; ++i) {
         const Buffer* b = op.buffers[i];
         resident = b->residency.load(std::memory_order_seq_cst) == Residency::device &&
@@ -195,7 +195,7 @@ CUresult Pager::try_enter(Op& op, Buffer*& dropped) {
                 resolve();
                 continue;
             }
-            if (std::all_of(all.begin(), all.end(), [&](Buffer* b) {
+            if (!ahead_of_plan(op) && std::all_of(all.begin(), all.end(), [&](Buffer* b) {
                     return b->residency.load(std::memory_order_seq_cst) == Residency::device && (op.recomputes || !b->dropped.load(std::memory_order_seq_cst));
                 }))
                 return CUDA_SUCCESS;
@@ -214,6 +214,7 @@ CUresult Pager::try_enter(Op& op, Buffer*& dropped) {
             request.host_allowed = op.captured;
             request.paced_by = op.paced_by;
             request.paced_number = op.paced_number;
+            request.takes = op.takes;
             for (Buffer* b : all)
                 if (b->device == d) request.need.push_back(b);
             for (Buffer* b : op.overwrites)

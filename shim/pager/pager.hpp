@@ -41,6 +41,7 @@ struct Op {
     // By a plan: memory is taken for it once the op `paced_number` of this stream has completed (a wish). Null: at once.
     StreamSlot* paced_by = nullptr;
     std::uint64_t paced_number = 0;
+    bool takes = false;                    // it waits for that also where its memory is there: what was freed is the plan's until then
 
     // enter's
     StreamSlot* slot = nullptr;
@@ -151,6 +152,7 @@ class Pager {
     CUresult enter_slow(Op&);
     CUresult try_enter(Op&, Buffer*& dropped);
     void publish(const Op&, Lease&);
+    bool ahead_of_plan(const Op& op) { return op.takes && op.paced_by && !streams_.complete(op.paced_by->bit(), op.paced_number); }
     void follow(Op&, const std::vector<Buffer*>& named, std::vector<Buffer*>& all, std::vector<CUdeviceptr>* led = nullptr);
 
     const Driver driver_;

@@ -144,7 +144,8 @@ bool DevicePager::serve(Request& r, bool oldest) {
         return res == Residency::device || (res == Residency::host && (r.host_allowed || b->pinned) && backing_->host_frames_can_be_mapped() &&
                                             !b->moving);
     };
-    if ((!oldest || paced(r)) && !std::all_of(r.need.begin(), r.need.end(), ready)) return false;
+    const bool here = std::all_of(r.need.begin(), r.need.end(), ready);
+    if ((!oldest && !here) || ((!here || r.takes) && paced(r))) return false;
     const bool first_look = !r.holding;
     hold(r);
     if (first_look && pager_.settings().force_host && backing_->host_frames_can_be_mapped()) r.host_allowed = true;
