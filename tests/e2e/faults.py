@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import BUILD, FULL, WORKLOADS, Run, Suite, environment
 
 LIBRARY = BUILD / "breakable" / "libudnnmem.so"
-SHORT = ["--depth", "6", "--width", "32", "--batch", "256", "--iterations", "2"]
+SHORT = ["--depth", "4", "--width", "32", "--batch", "256", "--iterations", "2"]
 LONGER = ["--depth", "12", "--width", "32", "--batch", "256", "--iterations", "12"]
 MEMORY = ["900KiB", "1200KiB"]  # of the device, with and without landing; the programs want 1.8 MiB in granules
 BUILDS = ["driver", "graph", "async"]
