@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -18,6 +20,7 @@ namespace softgpu {
 namespace {
 
 constexpr std::int64_t kRest = 400'000;      // ns without a call; longer than any poller sleeps that is to see each op end
+constexpr std::int64_t kSettled = 30'000;    // ns after which whoever polls has gone once more through all that it polls
 constexpr std::int64_t kSpinning = 300'000'000;  // threads that poll without sleeping never look asleep: after so long they wait
 
 struct Clock {
@@ -25,6 +28,7 @@ struct Clock {
     std::condition_variable moved, changed;
     std::vector<std::int64_t> held;          // ends, unordered
     std::vector<int> ours;                   // thread ids
+    std::vector<std::pair<int, std::int64_t>> polled;  // thread ids, when each did last
     int running = 0;
     std::atomic<std::int64_t> now{0}, last_call{0};
 };
@@ -33,30 +37,70 @@ Clock& the_clock() {
     return *c;
 }
 
-// Whether every thread of the process but `ours` sleeps.
-bool all_asleep(const std::vector<int>& ours) {
-    DIR* folder = ::opendir("/proc/self/task");
-    if (!folder) return true;
-    bool asleep = true;
-    while (dirent* entry = ::readdir(folder)) {
-        const int id = std::atoi(entry->d_name);
-        if (id <= 0 || std::find(ours.begin(), ours.end(), id) != ours.end()) continue;
-        char path[64], text[512];
-        std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", id);
-        const int file = ::open(path, O_RDONLY | O_CLOEXEC);
-        if (file < 0) continue;
-        const ssize_t n = ::read(file, text, sizeof text - 1);
-        ::close(file);
-        if (n <= 0) continue;
-        text[n] = 0;
-        const char* state = std::strrchr(text, ')');
-        if (state && state[1] && (state[2] == 'R' || state[2] == 'D')) {
-            asleep = false;
-            break;
+// The threads of the process but the driver's own, each by its open state file: asked some ten thousand times a second.
+class Threads {
+public:
+    // Whether all but `ours` sleep.
+    bool asleep(const std::vector<int>& ours) {
+        struct stat now;
+        if (folder_ < 0) folder_ = ::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (folder_ < 0) return true;
+        // As many links as threads; one that ended cannot be read.
+        if (::fstat(folder_, &now) != 0 || now.st_nlink != links_ || ours.size() != ours_) list(ours, now.st_nlink);
+        for (const int file : files_) {
+            char text[512];
+            const ssize_t n = ::pread(file, text, sizeof text - 1, 0);
+            if (n <= 0) {
+                links_ = 0;
+                return false;
+            }
+            text[n] = 0;
+            const char* state = std::strrchr(text, ')');
+            if (state && state[1] && (state[2] == 'R' || state[2] == 'D')) return false;
         }
+        return true;
     }
-    ::closedir(folder);
-    return asleep;
+
+private:
+    void list(const std::vector<int>& ours, nlink_t links) {
+        for (const int file : files_) ::close(file);
+        files_.clear();
+        links_ = links;
+        ours_ = ours.size();
+        DIR* folder = ::opendir("/proc/self/task");
+        if (!folder) return;
+        while (dirent* entry = ::readdir(folder)) {
+            const int id = std::atoi(entry->d_name);
+            if (id <= 0 || std::find(ours.begin(), ours.end(), id) != ours.end()) continue;
+            char path[64];
+            std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", id);
+            if (const int file = ::open(path, O_RDONLY | O_CLOEXEC); file >= 0) files_.push_back(file);
+        }
+        ::closedir(folder);
+    }
+
+    int folder_ = -1;
+    nlink_t links_ = 0;
+    std::size_t ours_ = 0;
+    std::vector<int> files_;
+};
+
+// Whether whoever sleeps between polls has seen the last change: all who polled lately have done so since.
+bool settled(Clock& c, std::int64_t now) {
+    const std::int64_t since = c.last_call.load();
+    if (now - since >= kRest) return true;
+    return now - since >= kSettled && std::all_of(c.polled.begin(), c.polled.end(), [&](const auto& p) {
+        return p.second >= since + kSettled || p.second < now - kRest;
+    });
+}
+
+void note_poll() {
+    static thread_local const int id = static_cast<int>(::syscall(SYS_gettid));
+    Clock& c = the_clock();
+    std::lock_guard lock(c.mutex);
+    const std::int64_t now = now_ns();
+    std::erase_if(c.polled, [now](const auto& p) { return p.first == id || p.second < now - kRest; });
+    c.polled.emplace_back(id, now);
 }
 
 void nap(std::int64_t ns) {
@@ -67,18 +111,20 @@ void nap(std::int64_t ns) {
 void run_clock() {
     engine_thread();
     ::pthread_setname_np(::pthread_self(), "gpu-clock");
+    ::prctl(PR_SET_TIMERSLACK, 1);
     Clock& c = the_clock();
+    Threads threads;
     std::unique_lock lock(c.mutex);
     for (;;) {
         c.changed.wait(lock, [&] { return !c.held.empty() && c.running == 0; });
         const std::vector<int> ours = c.ours;
+        const std::int64_t since = c.last_call.load(), now = now_ns();
+        bool rest = settled(c, now);
         lock.unlock();
-        const std::int64_t quiet = now_ns() - c.last_call.load();
-        bool rest = quiet >= kRest && all_asleep(ours);
-        if (!rest && quiet < kSpinning) nap(quiet < kRest ? kRest - quiet : 50'000);
-        rest |= quiet >= kSpinning;
+        rest = (rest && threads.asleep(ours)) || now - since >= kSpinning;
+        if (!rest) nap(std::max(since + kSettled - now, kSettled));
         lock.lock();
-        if (!rest || c.running || c.held.empty() || now_ns() - c.last_call.load() < kRest) continue;
+        if (!rest || c.running || c.held.empty() || c.last_call.load() != since) continue;
         c.now.store(std::max(c.now.load(), *std::min_element(c.held.begin(), c.held.end())));
         c.last_call.store(now_ns());
         std::erase_if(c.held, [&](std::int64_t end) {
@@ -109,7 +155,10 @@ std::int64_t virtual_now() { return the_clock().now.load(); }
 
 void clock_called(const char* name) {
     for (const char* question : {"cuEventQuery", "cuStreamQuery", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuCtxGetDevice", "cuStreamIsCapturing"})
-        if (!std::strcmp(name, question)) return;
+        if (!std::strcmp(name, question)) {
+            if (std::strstr(question, "Query")) note_poll();
+            return;
+        }
     the_clock().last_call.store(now_ns(), std::memory_order_relaxed);
 }
 

@@ -3,14 +3,13 @@
 //
 // An engine runs an op for real where it begins and then holds it until the clock has reached its end. The clock moves,
 // to the earliest end that is held, once the process is at rest: no engine runs anything, every thread of the program
-// sleeps, and none has called the driver for a while (polling does not count). So host work takes no virtual time,
-// and a thread that sleeps between polls has seen what ended before anything else ends.
+// sleeps, none has called the driver for a while (polling does not count), and those that poll have done so once more. So host
+// work takes no virtual time, and a thread that sleeps between polls has seen what ended before anything else ends.
 #pragma once
 
 #include "tests/softgpu/driver/core.hpp"
 
 namespace softgpu {
-
 
 // Whether time is modelled; the rest may be called only then.
 bool modelled();
