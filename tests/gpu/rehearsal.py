@@ -8,7 +8,7 @@ with a card this suite still uses the software GPU. `make test` leaves out the i
 """
 import json, os, pathlib, re, shutil, struct, subprocess, sys, tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.e2e.harness import BUILD, FULL, ROOT, SOFTGPU, Suite
+from tests.e2e.harness import BUILD, FULL, PATIENCE, ROOT, SOFTGPU, Suite
 
 # Short lengths, for what a CPU can do in seconds; the probes' own options.
 QUICK = {"vmm-cost": ["vmm_cost", "--reps", "3", "--max-gib", "0.1"], "vmm-while-running": ["vmm_while_running", "--spin-ms", "20", "--mib", "4"], "vmm-stress": ["vmm_stress", "--seconds", "2", "--mib", "1"], "host-numa": ["host_numa", "--mib", "8"],
@@ -157,7 +157,7 @@ def main():
         asked = [item for item in listed if FULL or item not in SLOW]
         for item in (i for i in asked if i in QUICK):
             program, *words = QUICK[item]
-            done = subprocess.run([*jail, top / "build/gpu" / program, *words, "--limit-s", "25"], env=device, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+            done = subprocess.run([*jail, top / "build/gpu" / program, *words, "--limit-s", str(int(25 * PATIENCE))], env=device, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60 * PATIENCE)
             try:
                 answer = json.loads(done.stdout)
             except ValueError:
