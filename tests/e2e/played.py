@@ -4,12 +4,13 @@
 Everything is scaled down by SCALE: bytes, granule, link, the device's memory. Durations stay, so an iteration takes the time
 that it took where the trace was recorded, and what the link carries in it is the same share of the buffers. The checksum must be
 that of a run with enough memory, no kernel may fault, the device's bytes may not be exceeded, and iterations by plan may take no
-more than MOST times what the simulator promised. Two networks in `make test`: one that holds much for long, and one that makes
-and frees much while its program runs far ahead of the device; with UDNNMEM_TEST_FULL=1 every trace at two links.
+more than MOST times what the simulator promised, without a deadline of the progress rule. Two networks in `make test`: one that
+holds much for long, and one that makes and frees much while its program runs far ahead of the device; with UDNNMEM_TEST_FULL=1 every
+trace at two links.
 `played.py [--recompute] TRACE LINK...` plays one at the links given, in bytes per second; only with --recompute, for more
 iterations, may buffers be dropped and computed again.
 """
-import pathlib, re, sys, tempfile
+import json, pathlib, re, sys, tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import FULL, ROOT, WORKLOADS, Run, Suite, environment, settled
@@ -72,8 +73,12 @@ class Played:
             source.write_text(program.text)
             on = device(folder, link)
             run = lambda **more: Run([WORKLOADS / "player", source, iterations], environment(**on, **more), limit=3600 if FULL else 300)
-            self.done = run(preload=True, SOFTGPU_MEMORY=self.memory, UDNNMEM_DEBUG="info", UDNNMEM_RECOMPUTE="auto" if recompute else "off", **options)
+            trace = pathlib.Path(folder) / "run.jsonl"
+            self.done = run(preload=True, UDNNMEM_TRACE=trace, SOFTGPU_MEMORY=self.memory, UDNNMEM_DEBUG="info", UDNNMEM_RECOMPUTE="auto" if recompute else "off", **options)
             self.plain = run(SOFTGPU_MEMORY=2 * program.peak)
+            summaries = [json.loads(line) for line in (trace.read_text().splitlines() if trace.exists() else []) if '"kind":"summary"' in line]
+        by_plan = [summary["deadlines"] for summary in summaries if summary["planned_iterations"]]
+        self.deadlines = by_plan[-1] - by_plan[0] if by_plan else 0  # of the progress rule, while the plan was followed
         seen = SEEN.search(self.done.error)
         self.writes, self.seen = program.writes, int(seen[1]) if seen else 0
         found = FOLLOWED.search(self.done.error)
@@ -91,14 +96,14 @@ def main():
     if arguments:
         cases = [(pathlib.Path(arguments[0]), float(link)) for link in arguments[1:] or [55e9]]
     for path, link in cases:
-        kept = lambda p: p.planned >= 3 and p.by_plan <= MOST * p.promised
+        kept = lambda p: p.planned >= 3 and p.by_plan <= MOST * p.promised and p.deadlines == 0
         p = settled(lambda p: kept(p) or p.done.status != 0, lambda: Played(path, link, iterations=5 * ITERATIONS if recompute else ITERATIONS, recompute=recompute))
         what, report = f"{path.name.split('.jsonl')[0]} at {link / 1e9:g} GB/s", p.done.report or {}
         print(f"{what}: {p.ideal:.1f} ms with all memory, {p.promised:.1f} promised in half of it, {p.by_plan:.1f} by plan", flush=True)
         suite.check(p.done.status == 0 and p.done.output == p.plain.output and p.plain.status == 0, f"{what}: the same bits", f"    {p.done.status}\n{p.done.output}{p.done.tail()}")
         suite.check(report.get("faults") == 0 and report["device_bytes_peak"] <= p.memory, f"{what}: no fault, within the device", f"    {report}")
         suite.check(0.95 * p.writes <= p.seen <= p.writes, f"{what}: what ops write is seen", f"    {p.seen} writes seen, {p.writes} made\n{p.done.tail(10)}")
-        suite.check(kept(p), f"{what}: as promised", p.done.tail(10))
+        suite.check(kept(p), f"{what}: as promised", f"    {p.planned} iterations by plan, {p.deadlines} deadlines\n{p.done.tail(10)}")
     suite.finish()
 
 
