@@ -274,7 +274,8 @@ void inject(const char* library) noexcept {
     if (!::realpath(library, path)) return;
     const char* const there = value_of(kPath);
     if (there && std::strcmp(there, path) == 0) return;
-    set(kNext, there && *there ? there : nullptr);
+    const char* const next = there && *there ? there : nullptr;
+    if (next || value_of(kNext)) set(kNext, next);
     set(kPath, path);
 }
 
