@@ -22,6 +22,8 @@ def sanitiser():
 
 
 ASAN = sanitiser() if BUILD.name == "asan" else {}
+# TSan has a place of its own for each kind of memory; where the kernel draws addresses at random, an arena may fall into another's.
+ORDERLY = ["setarch", "-R"] if BUILD.name == "tsan" else []
 
 
 def environment(preload=False, libraries=SOFTGPU, **options):
@@ -46,7 +48,7 @@ class Run:
             env = dict(env, SOFTGPU_REPORT=report.name)
             start = time.monotonic()
             # coreutils' timeout ends the whole group, forked children too, and does so even when the suite itself was killed.
-            done = subprocess.run(["timeout", "--kill-after=1", str(limit * PATIENCE)] + [str(c) for c in command], env=env, cwd=cwd,
+            done = subprocess.run(["timeout", "--kill-after=1", str(limit * PATIENCE), *ORDERLY] + [str(c) for c in command], env=env, cwd=cwd,
                                   stdin=subprocess.DEVNULL, capture_output=True)
             self.status, self.output, self.error = done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
             if self.status in (124, 137):
