@@ -42,8 +42,8 @@ ifneq ($(filter-out $(SETUP_FREE_GOALS),$(or $(MAKECMDGOALS),all)),)
 endif
 
 CPPFLAGS += -I$(ROOT) $(if $(CUDA_HOME),-isystem $(CUDA_INCLUDE)) -DUDNNMEM_VERSION=\"$(VERSION)\" -DFMT_HEADER_ONLY
-CXXFLAGS += -std=c++20 $(OPTIMISE) -g -fPIC -fvisibility=hidden -pthread -Wall -Wextra -Wno-missing-field-initializers -Wno-restrict $(SANITISE)
-CFLAGS += -std=c11 $(OPTIMISE) -g -fPIC -fvisibility=hidden -pthread -Wall -Wextra $(SANITISE)
+CXXFLAGS += -std=c++20 $(OPTIMISE) -g1 -fPIC -fvisibility=hidden -pthread -Wall -Wextra -Wno-missing-field-initializers -Wno-restrict $(SANITISE)
+CFLAGS += -std=c11 $(OPTIMISE) -g1 -fPIC -fvisibility=hidden -pthread -Wall -Wextra $(SANITISE)
 LINK = $(CCACHE) $(CXX) $(SANITISE) -pthread
 # For what is shipped: these two come from libhost.a (shim/host/older_glibc.c), not from the glibc it is built with.
 OLDER_GLIBC := -Wl,-u,arc4random -Wl,-u,_dl_find_object
