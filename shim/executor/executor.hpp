@@ -246,6 +246,7 @@ class Executor {
     std::unique_ptr<profiler::Iteration> job_;      // under job_mutex_
     std::atomic<bool> kept_back_{false};            // kept_ fitted when it was learned
     bool reconsider_ = false, passages_wait_ = false, store_waits_ = false, improve_waits_ = false;   // under job_mutex_
+    bool told_not_stored_ = false;   // the planning thread's
     std::thread thread_;
 
     // The planning thread's, and load()'s, which comes before its work.

@@ -122,7 +122,8 @@ void Executor::store() noexcept try {
     }
     for (const auto& [course, rows] : worth)
         lines += course_lines(course->sequence, course->seen.ops.empty() ? course->sequence.plan_trace : course->seen, course->proven ? course->known.get() : nullptr, *rows);
-    if (const auto written = write_plans(settings_.plan_file, lines); !written) settings_.note("the plan cannot be stored: " + written.error().message);
+    const auto written = write_plans(settings_.plan_file, lines);
+    if (!written && !std::exchange(told_not_stored_, true)) settings_.note("the plan cannot be stored: " + written.error().message);
 } catch (const std::exception&) {  // no memory: it is not stored
 }
 

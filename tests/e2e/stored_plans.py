@@ -11,7 +11,7 @@ import pathlib, re, subprocess, sys, tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import FULL, WORKLOADS, Run, Suite, environment
 
-STEPS = 14
+STEPS = 40   # a plan is stored after some iterations that were measured by it
 FOLLOWED = re.compile(r"(\d+) iterations followed, (\d+) by plan")
 NOTE = re.compile(r"^udnnmem: warning: (the (?:stored )?plan .*)$", re.M)
 
