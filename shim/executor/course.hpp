@@ -11,6 +11,7 @@
 #include "profiler/trace/run.hpp"
 #include "shim/executor/follower.hpp"
 #include "shim/executor/op_clock.hpp"
+#include "shim/executor/passages.hpp"
 #include "shim/executor/rows.hpp"
 #include "shim/executor/sequence.hpp"
 #include "shim/executor/write_watch.hpp"
@@ -29,6 +30,7 @@ class Course {
     const Sequence sequence;
     Follower follower;
     std::int32_t step = Follower::nowhere;      // that the last op is
+    StreamsOf streams;                          // in which its ops were last
     std::unique_ptr<WriteWatch> watch;          // until what it saw was taken
     std::uint64_t watched = 0;                  // ops up to here have to complete first
     std::uint64_t followed_at = 0;              // when it was last followed, in ops

@@ -246,7 +246,7 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
             else device_->forget_orders();
         }
         // What ran as expected was not written down.
-        if (passage_whole_ && passage_known_ && was_following && step != 0) passage_.add(was->sequence, was->follower, expected);
+        if (passage_whole_ && passage_known_ && was_following && step != 0) passage_.add(was->sequence, was->follower, was->streams, expected);
         if (following_ && active_ != was) ++active_->turns, restart_clock(step);
     }
     if (step == 0 || ended) {
@@ -262,6 +262,7 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
         return place;
     }
     active_->followed_at = ops_;
+    active_->streams.set(active_->sequence.steps[static_cast<std::size_t>(step)].stream, op.stream);
     if (step == 0) begin_iteration();
     while (first_clock_ + static_cast<std::uint64_t>(step) <= clock_) first_clock_ += active_->sequence.steps.size();
     clock_ = first_clock_ + static_cast<std::uint64_t>(step);

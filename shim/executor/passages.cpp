@@ -14,11 +14,11 @@ void Passage::add(const char* name, const Seen& seen, const pager::Op& op) {
     }
 }
 
-void Passage::add(const Sequence& sequence, const Follower& follower, std::int32_t steps) {
+void Passage::add(const Sequence& sequence, const Follower& follower, const StreamsOf& streams, std::int32_t steps) {
     for (std::int32_t k = 0; k < steps; ++k) {
         const Sequence::Step& step = sequence.steps[static_cast<std::size_t>(k)];
         const profiler::TraceOp& op = sequence.plan_trace.ops[static_cast<std::size_t>(k)];
-        ops.push_back({step.name, step.shape, static_cast<std::uint64_t>(op.stream), static_cast<std::uint32_t>(uses.size()), 0});
+        ops.push_back({step.name, step.shape, streams.of(step.stream), static_cast<std::uint32_t>(uses.size()), 0});
         for (std::uint32_t i = step.first; i < step.first + step.count; ++i) {
             const BufferId b(sequence.uses[i].buffer);
             const auto [buffer, id] = follower.last_bound(b.value);

@@ -8,6 +8,7 @@
 // a buffer here is its uses: a transient one lives from the first to the last of them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -20,6 +21,18 @@
 #include "shim/pager/pager.hpp"
 
 namespace udnnmem::executor {
+
+// The handles of a sequence's streams, by their numbers in it; the further ones are not kept.
+struct StreamsOf {
+    std::array<std::uint64_t, 8> handles{};
+    void set(std::int32_t number, CUstream stream) {
+        if (const auto n = static_cast<std::size_t>(number); n < handles.size()) handles[n] = reinterpret_cast<std::uintptr_t>(stream);
+    }
+    std::uint64_t of(std::int32_t number) const {
+        const auto n = static_cast<std::size_t>(number);
+        return n < handles.size() ? handles[n] : n;
+    }
+};
 
 struct Passage {
     struct Op {
@@ -40,7 +53,7 @@ struct Passage {
 
     void add(const char* name, const Seen& seen, const pager::Op& op);
     // The first `steps` of a sequence, as they just ran.
-    void add(const Sequence& sequence, const Follower& follower, std::int32_t steps);
+    void add(const Sequence& sequence, const Follower& follower, const StreamsOf& streams, std::int32_t steps);
     void restart(std::uint32_t newest_id);
 };
 

@@ -111,7 +111,7 @@ bool PlanReader::take_op(Record& record) {
         !record.read_integer("duration_ns", 0, kMost, op.duration.value) || !record.read_integers("used", 0, movable - 1, numbers_) || !record.read_integers("used_small", movable, all - 1, small))
         return false;
     op.stream = static_cast<std::int32_t>(stream);
-    s.steps.push_back({nullptr, shape, static_cast<std::uint32_t>(s.uses.size()), static_cast<std::uint32_t>(numbers_.size())});
+    s.steps.push_back({nullptr, shape, static_cast<std::uint32_t>(s.uses.size()), static_cast<std::uint32_t>(numbers_.size()), op.stream});
     s.program.steps.push_back({static_cast<std::uint32_t>(s.program.uses.size()), static_cast<std::uint32_t>(numbers_.size()), static_cast<std::uint32_t>(small.size())});
     for (const std::int64_t b : numbers_) s.uses.push_back({static_cast<std::int32_t>(b), 0});
     for (const auto* used : {&numbers_, &small})

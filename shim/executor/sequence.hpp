@@ -27,6 +27,7 @@ struct Sequence {
         const char* name;            // for people
         std::uint64_t shape;         // what makes two ops the same, besides the memory that they name
         std::uint32_t first, count;  // of `uses`, in the order in which the op names them
+        std::int32_t stream = 0;     // as plan_trace numbers them
     };
     std::vector<Step> steps;
     std::vector<Use> uses;

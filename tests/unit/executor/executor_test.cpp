@@ -119,6 +119,23 @@ TEST_CASE("a program is followed through its iterations, whatever its transient 
     CHECK(follower.run() == 80);
 }
 
+TEST_CASE("what was followed joins a passage in the streams that it ran in") {
+    Network net(3);
+    net.iteration.trace.ops[2].stream = 1;
+    const Sequence s = net.sequence();
+    Follower follower(s);
+    std::deque<pager::Buffer> mine;
+    net.play(follower, 0, 4, mine);
+    int handles[2];
+    executor::StreamsOf streams;
+    for (int i : {0, 1}) streams.set(i, reinterpret_cast<CUstream>(&handles[i]));
+    executor::Passage passage;
+    passage.add(s, follower, streams, 4);
+    REQUIRE(passage.ops.size() == 4);
+    for (std::size_t k = 0; k < 4; ++k) CHECK(passage.ops[k].stream == reinterpret_cast<std::uintptr_t>(&handles[k == 2]));
+    CHECK(streams.of(1 << 20) == 1 << 20);
+}
+
 TEST_CASE("an op in between is passed over") {
     Network net(20);
     const Sequence s = net.sequence();
