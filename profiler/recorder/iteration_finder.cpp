@@ -36,6 +36,10 @@ void IterationFinder::propose(Position at) {
     }
 }
 
+bool IterationFinder::nearly() const {
+    return std::any_of(candidates_.begin(), candidates_.end(), [&](const Candidate& c) { return history_.end() - c.since >= std::max(under_way, c.period / 8); });
+}
+
 bool IterationFinder::advance() {
     const Position at = history_.end() - 1;
     std::erase_if(candidates_, [&](const Candidate& c) { return at - c.period < history_.begin() || !history_.corresponds(at, at - c.period); });

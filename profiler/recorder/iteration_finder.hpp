@@ -22,6 +22,7 @@ class IterationFinder {
     static constexpr Position fewest = 8;
     static constexpr Position again = 16;
     static constexpr std::size_t most_candidates = 24;
+    static constexpr Position under_way = 1024;
 
     explicit IterationFinder(const History& history) : history_(history) {}
 
@@ -31,6 +32,8 @@ class IterationFinder {
     void restart();
 
     Position period() const { return period_; }   // 0: none holds now
+    // A long one is under way that has held for an eighth of itself.
+    bool nearly() const;
     // Ops for which it has held, counted from the first that corresponded.
     Position held() const { return period_ ? history_.end() - since_ : 0; }
 

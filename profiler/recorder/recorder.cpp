@@ -1,6 +1,8 @@
 #include "profiler/recorder/recorder.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -9,9 +11,14 @@
 namespace udnnmem::profiler {
 namespace {
 constexpr std::size_t kMostMarks = 64;  // an iteration is found within so many
-}
 
-Recorder::Recorder(Settings settings) : settings_(std::move(settings)), ring_(settings_.queue) {}
+Recorder::Settings with_clock(Recorder::Settings s) {
+    if (!s.now) s.now = [] { return Nanoseconds(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1)); };
+    return s;
+}
+}  // namespace
+
+Recorder::Recorder(Settings settings) : settings_(with_clock(std::move(settings))), ring_(settings_.queue) {}
 
 Recorder::~Recorder() {
     ObservedOp op;
@@ -73,11 +80,24 @@ void Recorder::take_ops() {
         const std::int32_t timer = op.timer;
         const Position at = history_.add(op);
         if (timer >= 0) pending_.push_back({at, timer});
-        const bool fresh = finder_.advance() && finder_.period() > told_period_;
+        if (!hears_ops()) continue;   // it was on its way when the rest began
+        if (finder_.advance() && finder_.period() > told_period_) {
+            waits_for_times_ = true;
+            time_ops(true);
+        }
+        waits_for_times_ &= finder_.period() > 0;
+        if (waits_for_times_ && history_.end() - finder_.period() >= timed_from_) {
+            waits_for_times_ = false;
+            if (marks_.empty()) find(iteration_begin(history_, finder_.period()), finder_.period());
+        }
         if (!marks_.empty()) find_between_marks();
-        else if (fresh) find(iteration_begin(history_, finder_.period()), finder_.period());
     }
     take_lives(taken_);
+}
+
+void Recorder::time_ops(bool yes) {
+    if (timing_.exchange(yes) == yes) return;
+    timed_from_ = yes ? history_.end() + static_cast<Position>(ring_.pushed() - taken_) : std::numeric_limits<Position>::max();
 }
 
 void Recorder::find(Position begin, Position period) {
@@ -94,7 +114,10 @@ void Recorder::find_between_marks() {
         const Position length = last - marks_[i];
         if (history_.end() - marks_[i] > finder_.held()) return;
         if (length % period != 0) continue;
-        if (length > told_period_) find(marks_[i], length);
+        if (length > told_period_ && marks_[i] >= timed_from_) {
+            find(marks_[i], length);
+            marks_serve_ = true;
+        }
         return;
     }
 }
@@ -137,10 +160,47 @@ std::string Recorder::lines() {
     return text;
 }
 
+// A new search. What was told before it is not compared with: ops are missing in between.
+void Recorder::search(Nanoseconds now) {
+    history_.forget_ops();
+    finder_.restart();
+    marks_.clear();
+    search_begin_ = history_.end();
+    search_since_ = now;
+    time_ops(true);
+    hears_ops_.store(true);
+}
+
+// Whether the search has gone on for long enough.
+bool Recorder::tired() const {
+    const Position looked_at = history_.end() - search_begin_;
+    const bool hopeful = finder_.period() || found_period_ || finder_.nearly();
+    return looked_at >= (hopeful ? settings_.most_ops : std::min(settings_.most_ops, settings_.search_ops << search_));
+}
+
+void Recorder::rest(Nanoseconds now) {
+    hears_ops_.store(false);
+    time_ops(false);
+    found_period_ = 0;
+    waits_for_times_ = false;
+    std::int64_t times = settings_.rest;
+    for (int i = 0; i < search_; ++i) times *= 4;
+    rest_until_ = Nanoseconds(now.value + times * (now.value - search_since_.value));
+    ++search_;
+    if (settings_.rests) settings_.rests();
+}
+
 std::string Recorder::drain(bool last) {
     if (!on()) return {};
+    const Nanoseconds now = settings_.now();
+    if (search_since_.value < 0) search_since_ = now;
     take_ops();
     read_timers();
+    if (!hears_ops() && !last) {
+        if (history_.crowded()) history_.forget_ops();
+        if (now.value >= rest_until_.value) search(now);
+        return {};
+    }
     std::string text;
     if (found_period_) {
         if (pending_.empty() || pending_.front().at >= found_end_ || last) {
@@ -150,8 +210,8 @@ std::string Recorder::drain(bool last) {
         }
     }
     const bool searching = finder_.period() == 0;
-    timing_.store(searching, std::memory_order_relaxed);
-    if (!searching && !found_period_ && finder_.held() >= std::max(settings_.watched_least, settings_.watched_periods * finder_.period())) {
+    time_ops(searching ? history_.end() - search_begin_ < settings_.timed_ops : waits_for_times_ || (!marks_.empty() && !marks_serve_));
+    if (!searching && !found_period_ && !waits_for_times_ && finder_.held() >= std::max(settings_.watched_least, settings_.watched_periods * finder_.period())) {
         if (told_period_ == 0) {  // what repeats keeps to no marks
             find(iteration_begin(history_, finder_.period()), finder_.period());
             text += lines();
@@ -159,7 +219,10 @@ std::string Recorder::drain(bool last) {
         }
         stop();
     }
-    if (history_.end() - history_.begin() >= settings_.most_ops) stop();
+    if (on() && tired()) {
+        if (search_ + 1 < settings_.searches && !(finder_.period() && told_period_)) rest(now);
+        else stop();
+    }
     if (!on() || last) {
         stop();
         if (told_period_ == 0 && history_.end() > 0) {

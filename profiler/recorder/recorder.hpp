@@ -5,9 +5,12 @@
 //   - op() takes no lock and makes no system call; it allocates only for an op of more than ObservedOp::inline_touches
 //     addresses. A full ring drops the op: the search then starts anew, and is never wrong.
 //   - allocated() and released() are never dropped. A release is told before the memory can be given out again.
-//   - Once on() is false it stays so, and the launch path pays one load.
+//   - Once on() is false it stays so, and the launch path pays one load. The same while hears_ops() is false: a search that
+//     finds nothing is followed by a rest several times as long as it took, the next one by a longer rest, so that a program
+//     that never repeats, or not for hours, loses no time to it in the long run.
+//   - Ops are timed while a search is young. In an older one only when a period is known, for one more period.
 //   - What it says is a description: nothing that the program computes depends on it.
-// op(), allocated(), released(), on() and timing() may be called from any thread, drain() from one. Nothing throws but drain().
+// op(), allocated(), released(), on(), hears_ops() and timing() may be called from any thread, drain() from one. Nothing throws but drain().
 #pragma once
 
 #include <atomic>
@@ -30,13 +33,19 @@ class Recorder {
     enum class Reading { pending, done, lost };
     struct Settings {
         std::size_t queue = 1 << 12;      // ops; a power of two
-        Position most_ops = 1 << 19;      // after so many the search ends, come what may
+        Position timed_ops = 1 << 15;     // a search is young for so many
+        Position search_ops = 1 << 17;    // after so many a search rests, if nothing is about to be found; each one looks at twice as many
+        Position most_ops = 1 << 19;      // after so many it rests, come what may
+        int searches = 8;                 // then it ends
+        int rest = 4;                     // the first rest, in times of the search before it; each one is four times as many
+        std::function<Nanoseconds()> now; // for rests; empty: std::chrono::steady_clock
         Position watched_periods = 16;    // how long a period is watched after it was found: it may be a part of a longer one ...
         Position watched_least = 2048;    // ... at least so many ops: a few launches in a row that are alike are no iteration
         // When an op began (-1: not known) and how long it took, and its timer back; called from drain().
         std::function<Reading(std::int32_t timer, Nanoseconds& start, Nanoseconds& duration)> read_timer;
         std::function<void(const Iteration&)> found;  // an iteration, each time that one is told; called from drain(). May be empty
         std::function<void()> ended;      // no timer is asked for any more; called once, from drain(). May be empty
+        std::function<void()> rests;      // no timer is asked for until the rest is over; called from drain(). May be empty
         std::function<void()> wake;       // drain() should come soon: a quarter of the queue is full. May be empty
     };
 
@@ -44,6 +53,7 @@ class Recorder {
     ~Recorder();
 
     bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
+    bool hears_ops() const noexcept { return hears_ops_.load(std::memory_order_relaxed); }  // on(), and searching
     bool timing() const noexcept { return timing_.load(std::memory_order_relaxed); }  // ops should carry a timer
 
     void op(ObservedOp& op) noexcept;  // takes `more`
@@ -73,15 +83,20 @@ class Recorder {
     };
     void note(std::uint64_t address, std::uint64_t bytes, Life::Kind kind, std::int32_t tag) noexcept;
     void find(Position begin, Position period);
+    void time_ops(bool yes);
     void find_between_marks();
     void take_ops();
     void take_lives(std::uint64_t before);
     void read_timers();
-    void stop() { on_.store(false), timing_.store(false); }
+    void found_fresh();
+    void search(Nanoseconds now);
+    bool tired() const;
+    void rest(Nanoseconds now);
+    void stop() { on_.store(false), hears_ops_.store(false), timing_.store(false); }
     std::string lines();
 
     const Settings settings_;
-    std::atomic<bool> on_{true}, timing_{true};
+    std::atomic<bool> on_{true}, hears_ops_{true}, timing_{true};
     Ring<ObservedOp> ring_;
     std::atomic<bool> gap_{false};            // an op was dropped since the last one that was not
     std::mutex lives_mutex_;
@@ -96,6 +111,12 @@ class Recorder {
     std::uint64_t taken_ = 0;
     Position found_begin_ = -1, found_end_ = -1, found_period_ = 0;  // found, not yet told
     Position told_period_ = 0;
+    Position timed_from_ = 0;                 // ops from there on carry timers; none, if it is the largest position
+    bool waits_for_times_ = false;            // a period is known; it is told when one was timed
+    bool marks_serve_ = false;                // an iteration ran from mark to mark
+    int search_ = 0;                          // its number
+    Position search_begin_ = 0;
+    Nanoseconds search_since_{-1}, rest_until_{0};
 };
 
 }  // namespace udnnmem::profiler

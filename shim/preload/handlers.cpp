@@ -117,6 +117,7 @@ CUresult free_async(CUdeviceptr at, CUstream stream, const char*, Submit real) n
 class Observation {
   public:
     Observation(Session& s, CUstream stream) : learner_(s.learning()), stream_(stream) {
+        if (learner_ && !learner_->recorder.hears_ops()) learner_ = nullptr;
         if (learner_ && s.pager().streams().capturing()) learner_ = nullptr;  // recorded into a graph, perhaps: not run now
         if (learner_) touches_.clear();
     }

@@ -13,7 +13,8 @@
 
 namespace udnnmem::preload {
 namespace {
-constexpr std::chrono::milliseconds kLook(5);  // how long an iteration may go unnoticed
+constexpr std::chrono::milliseconds kLook(5);    // how long an iteration may go unnoticed
+constexpr std::chrono::milliseconds kGlance(100);  // while no ops are told
 }
 
 Learner::Learner(bool keep_lines, bool event_timing, Found found) : timers(event_timing), recorder(settings(std::move(found))), keep_lines_(keep_lines) {}
@@ -30,6 +31,7 @@ profiler::Recorder::Settings Learner::settings(Found found) {
         profiler::math::watch(false);
         if (marks_wanted_ && recorder.marks() == 0) log::warn("UDNNMEM_ITERATION_MARK: no NVTX range of that name began while the iteration was looked for");
     };
+    s.rests = [this] { timers.leave_cupti(); };
     s.wake = [this] {
         std::lock_guard lock(mutex_);
         look_now_ = true;
@@ -69,7 +71,7 @@ void Learner::run() {
     while (recorder.on()) {
         {
             std::unique_lock lock(mutex_);
-            look_.wait_for(lock, kLook, [&] { return look_now_ || stopping_; });
+            look_.wait_for(lock, recorder.hears_ops() ? kLook : kGlance, [&] { return look_now_ || stopping_; });
             look_now_ = false;
             if (stopping_) return;
         }

@@ -48,12 +48,12 @@ profiler::Activity* OpTimers::activity() {
 }
 
 std::int32_t OpTimers::start(CUstream stream) {
-    if (profiler::Activity* cupti = activity()) {
+    if (profiler::Activity* cupti = activity(); cupti && !over_.load()) {
         inside_.fetch_add(1);
         if (over_.load()) return inside_.fetch_sub(1), -1;
         const std::int32_t op = next_.fetch_add(1);
         cupti->push(static_cast<std::uint64_t>(op));
-        return op;
+        return op | by_cupti;
     }
     const Calls& c = calls();
     CUcontext context = nullptr;
@@ -85,7 +85,7 @@ std::int32_t OpTimers::start(CUstream stream) {
 
 void OpTimers::stop(std::int32_t timer, CUstream stream, bool submitted) {
     if (timer < 0) return;
-    if (activity_) {
+    if (timer & by_cupti) {
         activity_->pop();
         inside_.fetch_sub(1);
         return;
@@ -122,9 +122,9 @@ OpTimers::Anchor OpTimers::make_anchor(CUcontext context) const {
 
 profiler::Recorder::Reading OpTimers::read(std::int32_t timer, Nanoseconds& begin, Nanoseconds& duration) {
     using Reading = profiler::Recorder::Reading;
-    if (activity_) {
+    if (timer & by_cupti) {
         if (over_.load()) return Reading::lost;
-        const auto found = activity_->read(static_cast<std::uint64_t>(timer), begin, duration);
+        const auto found = activity_->read(static_cast<std::uint64_t>(timer ^ by_cupti), begin, duration);
         return found == profiler::Activity::Found::done ? Reading::done : found == profiler::Activity::Found::lost ? Reading::lost : Reading::pending;
     }
     const Calls& c = calls();
@@ -168,15 +168,19 @@ void OpTimers::context_destroying(CUcontext context) {
     std::erase_if(anchors_, [&](const Anchor& a) { return a.context == context; });
 }
 
+void OpTimers::leave_cupti() {
+    std::call_once(opened_, [] {});   // if it was not opened it never is
+    if (!activity_ || over_.exchange(true)) return;
+    // Each is in the driver's submission of one op, which may wait for the device, or for ever.
+    for (int ms = 0; inside_.load() > 0 && ms < 1000; ++ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    activity_->close(inside_.load() > 0 ? nullptr : +[] {
+        CUcontext context;
+        calls().current(&context);
+    });
+}
+
 void OpTimers::close() {
-    if (activity_ && !over_.exchange(true)) {
-        // Each is in the driver's submission of one op, which may wait for the device, or for ever.
-        for (int ms = 0; inside_.load() > 0 && ms < 1000; ++ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        activity_->close(inside_.load() > 0 ? nullptr : +[] {
-            CUcontext context;
-            calls().current(&context);
-        });
-    }
+    leave_cupti();
     std::lock_guard lock(mutex_);
     closed_ = true;
     for (const Pair& pair : pairs_) {

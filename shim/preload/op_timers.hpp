@@ -35,6 +35,7 @@ class OpTimers {
 
     void enter_thread();  // once on the thread that calls read()
     void context_destroying(CUcontext);  // its events go with it
+    void leave_cupti();                  // event pairs from now on; while a program runs on, CUPTI costs each of its calls
     void close();                        // no more is timed; all events are destroyed
 
   private:
@@ -51,6 +52,7 @@ class OpTimers {
     };
     const Anchor* anchor(CUcontext context) const;
     Anchor make_anchor(CUcontext context) const;
+    static constexpr std::int32_t by_cupti = 1 << 30;   // in a timer's number
     Pair& pair(std::int32_t timer) { return pairs_[static_cast<std::size_t>(timer)]; }
 
     profiler::Activity* activity();

@@ -34,7 +34,7 @@ class Session final : public pager::Sink {
     ipc::Sharing& sharing() { return *sharing_; }
     const Options& options() const { return options_; }
     bool accepts_new() const { return accepting_.load(std::memory_order_relaxed); }
-    // While the run's iteration is being learned; null before and after.
+    // While the run's iteration is being learned, rests of the search included; null before and after.
     Learner* learning() { return learner_ && learner_->recorder.on() ? learner_.get() : nullptr; }
     // While the program runs by a plan, or is about to; null before and after.
     executor::Executor* executing() { return executor_ && executor_->on() ? executor_.get() : nullptr; }

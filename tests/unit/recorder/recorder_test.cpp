@@ -166,6 +166,85 @@ TEST_CASE("a program that never repeats is told as such") {
     CHECK_FALSE(recorder.on());
 }
 
+namespace {
+Recorder::Settings settings_with_rests(std::int64_t& clock) {
+    Recorder::Settings s = settings_for_test();
+    s.timed_ops = 64, s.search_ops = 256, s.most_ops = 1024, s.searches = 4, s.rest = 3;
+    s.now = [&clock] { return Nanoseconds(clock); };
+    return s;
+}
+// Ops that never repeat, one a microsecond, told while they are heard.
+void wander(MadeUp& program, std::mt19937& random, std::int64_t& clock, int ops) {
+    for (int i = 0; i < ops; ++i, clock += 1000) {
+        if (program.recorder.hears_ops()) program.op("any", {{program.weights[random() % 6]}, {program.gradients[random() % 6]}});
+        const bool told = !program.recorder.drain(false).empty();
+        CHECK(told == !program.recorder.on());   // that it found nothing
+    }
+}
+}  // namespace
+
+TEST_CASE("a search that finds nothing rests, and each one longer than the one before, until they are used up") {
+    std::int64_t clock = 0;
+    Recorder recorder(settings_with_rests(clock));
+    MadeUp program{.layers = 6, .recorder = recorder};
+    program.start();
+    std::mt19937 random(5);
+    std::vector<std::int64_t> heard, rested;   // us, in turn
+    for (std::int64_t since = clock; recorder.on() && clock < 100'000'000; since = clock) {
+        while (recorder.hears_ops()) wander(program, random, clock, 1);
+        heard.push_back((clock - since) / 1000), since = clock;
+        while (recorder.on() && !recorder.hears_ops()) {
+            CHECK_FALSE(recorder.timing());
+            wander(program, random, clock, 1);
+        }
+        rested.push_back((clock - since) / 1000);
+    }
+    REQUIRE(heard.size() == 4);
+    for (std::size_t i = 0; i < 4; ++i) CHECK(std::abs(heard[i] - std::min(1024, 256 << i)) <= 8);
+    for (std::size_t i = 0; i < 3; ++i) CHECK(std::abs(rested[i] - heard[i] * (3 << 2 * i)) <= 8);
+    CHECK_FALSE(recorder.on());
+}
+
+TEST_CASE("an iteration that begins in a rest is found after it, of memory that was made meanwhile") {
+    std::int64_t clock = 0;
+    Recorder recorder(settings_with_rests(clock));
+    MadeUp program{.layers = 6, .recorder = recorder};
+    program.start();
+    std::mt19937 random(5);
+    while (recorder.hears_ops()) wander(program, random, clock, 1);
+    for (int i = 0; i < 20000; ++i) program.drop(program.make(100));
+    program.cached = true;
+    for (int l = 0; l < 6; ++l) program.activations.push_back(program.make(2000));
+    while (!recorder.hears_ops()) wander(program, random, clock, 1);
+    const Trace trace = parsed(steps(program, 6));
+    CHECK(trace.ops.size() == 19);
+    CHECK(peak_live(trace) == Bytes(500 + 12 * 1000 + 6 * 2000));
+    for (const TraceOp& op : trace.ops) CHECK(op.duration.value > 0);
+}
+
+TEST_CASE("in a search that is no longer young an iteration is told once it was timed") {
+    std::int64_t clock = 0;
+    Recorder::Settings settings = settings_with_rests(clock);
+    settings.search_ops = settings.most_ops = 1 << 16;
+    Recorder recorder(settings);
+    MadeUp program{.layers = 6, .recorder = recorder};
+    program.start();
+    std::mt19937 random(5);
+    wander(program, random, clock, 40);
+    CHECK(recorder.timing());
+    wander(program, random, clock, 100);
+    CHECK_FALSE(recorder.timing());
+    std::string text;
+    int taken = 0;
+    while (text.empty() && ++taken < 10) text = (program.step(), recorder.drain(false));
+    CHECK(taken == 3);   // two to see that it repeats, one more
+    const Trace trace = parsed(text);
+    REQUIRE(trace.ops.size() == 19);
+    for (const TraceOp& op : trace.ops) CHECK(op.duration.value > 0);
+    recorder.drain(false);
+    CHECK_FALSE(recorder.timing());
+}
+
 TEST_CASE("ops that were dropped cost time, not truth") {
     Recorder::Settings settings = settings_for_test();
     settings.queue = 64;
