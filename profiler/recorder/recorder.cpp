@@ -86,7 +86,7 @@ void Recorder::take_ops() {
             time_ops(true);
         }
         waits_for_times_ &= finder_.period() > 0;
-        if (waits_for_times_ && history_.end() - finder_.period() >= timed_from_) {
+        if (waits_for_times_ && timed_since(history_.end() - finder_.period())) {
             waits_for_times_ = false;
             if (marks_.empty()) find(iteration_begin(history_, finder_.period()), finder_.period());
         }
@@ -94,6 +94,10 @@ void Recorder::take_ops() {
     }
     take_lives(taken_);
 }
+
+// While a search is young ops were timed whenever no period was known; that is enough to tell the next one at once.
+bool Recorder::young() const { return history_.end() - search_begin_ < settings_.timed_ops; }
+bool Recorder::timed_since(Position at) const { return young() || at >= timed_from_; }
 
 void Recorder::time_ops(bool yes) {
     if (timing_.exchange(yes) == yes) return;
@@ -114,7 +118,7 @@ void Recorder::find_between_marks() {
         const Position length = last - marks_[i];
         if (history_.end() - marks_[i] > finder_.held()) return;
         if (length % period != 0) continue;
-        if (length > told_period_ && marks_[i] >= timed_from_) {
+        if (length > told_period_ && timed_since(marks_[i])) {
             find(marks_[i], length);
             marks_serve_ = true;
         }
@@ -210,7 +214,7 @@ std::string Recorder::drain(bool last) {
         }
     }
     const bool searching = finder_.period() == 0;
-    time_ops(searching ? history_.end() - search_begin_ < settings_.timed_ops : waits_for_times_ || (!marks_.empty() && !marks_serve_));
+    time_ops(searching ? young() : waits_for_times_ || (!marks_.empty() && !marks_serve_));
     if (!searching && !found_period_ && !waits_for_times_ && finder_.held() >= std::max(settings_.watched_least, settings_.watched_periods * finder_.period())) {
         if (told_period_ == 0) {  // what repeats keeps to no marks
             find(iteration_begin(history_, finder_.period()), finder_.period());

@@ -84,6 +84,8 @@ class Recorder {
     void note(std::uint64_t address, std::uint64_t bytes, Life::Kind kind, std::int32_t tag) noexcept;
     void find(Position begin, Position period);
     void time_ops(bool yes);
+    bool young() const;
+    bool timed_since(Position at) const;
     void find_between_marks();
     void take_ops();
     void take_lives(std::uint64_t before);
