@@ -160,7 +160,7 @@ class Tests:
             try:
                 self.advised(path, seconds, every)
             except AssertionError:  # a machine busy with others gives a search less than it was promised
-                self.advised(path, 20 * seconds, every)
+                self.advised(path, 5 * seconds, every)
         advised(self.trace, 0.02, 1)
         traces = sorted((ROOT / "tests/traces").glob("*.jsonl.zst"))
         assert len(traces) == 19, traces
