@@ -52,6 +52,7 @@ class Executor {
         std::function<std::string(CUdevice)> device_name;
         bool recompute = true;                         // what was dropped may be computed again
         double verify_replay = 1;                      // share of that which is compared
+        std::function<bool()> recorder_listens;        // whether learned() may be called soon. May be empty; the planning thread
         std::function<void()> thread_started;          // first thing on the planning thread
         std::uint64_t flip = 0;                        // tests: one bit of what the n-th replay makes is wrong; 0: none
         std::optional<std::uint64_t> lie;              // tests: plans are distorted at random by this seed, and never given up

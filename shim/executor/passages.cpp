@@ -5,6 +5,9 @@
 #include <map>
 
 namespace udnnmem::executor {
+namespace {
+constexpr int kTold = -1;   // times that a passage came that was told
+}
 
 void Passage::add(const char* name, const Seen& seen, const pager::Op& op) {
     ops.push_back({name, seen.shape, reinterpret_cast<std::uintptr_t>(op.stream), static_cast<std::uint32_t>(uses.size()), static_cast<std::uint32_t>(seen.named.size())});
@@ -44,7 +47,7 @@ void Passages::clear() {
     searched_ = 0;
 }
 
-std::optional<profiler::Iteration> Passages::take(Passage&& passage, const std::function<bool(std::uint64_t)>& known) {
+std::optional<profiler::Iteration> Passages::take(Passage&& passage, const std::function<bool(std::uint64_t)>& known, int times) {
     if (so_far_.ops.empty()) {
         clear();
         so_far_ = std::move(passage);
@@ -68,7 +71,10 @@ std::optional<profiler::Iteration> Passages::take(Passage&& passage, const std::
     if (!found && so_far_.ops.size() >= static_cast<std::size_t>(profiler::IterationFinder::fewest)) {
         const std::uint64_t print = fingerprint(all);
         if (came_.size() >= most_remembered) came_.clear();
-        if (!known(print) && ++came_[print] == 2) found = iteration(all);
+        if (int& came = came_[print]; came != kTold && !known(print) && ++came >= times) {
+            found = iteration(all);
+            came = kTold;
+        }
     }
     clear();
     return found;

@@ -66,8 +66,9 @@ class Passages {
     using Price = std::function<Nanoseconds(const char* name, std::uint64_t shape, std::size_t bytes)>;
     explicit Passages(Price price) : price_(std::move(price)) {}
 
-    // An iteration that was found to repeat; as a rule none. A fingerprint that `known` knows is none.
-    std::optional<profiler::Iteration> take(Passage&& passage, const std::function<bool(std::uint64_t fingerprint)>& known);
+    // An iteration that was found to repeat; as a rule none. A fingerprint that `known` knows is none. A passage counts when it
+    // came `times` times.
+    std::optional<profiler::Iteration> take(Passage&& passage, const std::function<bool(std::uint64_t fingerprint)>& known, int times = 2);
 
   private:
     struct Range {

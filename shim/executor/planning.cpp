@@ -27,6 +27,7 @@ constexpr double kAsPromised = 1.02;      // a plan that takes no longer is as g
 constexpr double kSlowerLink = 0.93;
 constexpr double kAssumedLink = 12e9;     // bytes per second, until the first moves were timed
 constexpr double kFewerAhead = 1.05;      // half as many ops ready ahead of the device has to promise so much
+constexpr int kTimesBesideRecorder = 4;   // that a passage has to come while the recorder may still find it
 constexpr double kSpare = 0.01;           // of the memory, for frames that are stranded in a size class
 constexpr std::chrono::milliseconds kPoll(10);  // for what comes without a notice
 
@@ -199,8 +200,10 @@ void Executor::take_passages(pager::DevicePager& device) {
         std::lock_guard lock(mutex_);
         taken.swap(passages_);
     }
+    // The recorder sees more of a sequence: its times, and what lies in slabs.
+    const int times = !taken.empty() && settings_.recorder_listens && settings_.recorder_listens() ? kTimesBesideRecorder : 2;
     for (Passage& passage : taken)
-        if (const auto found = unknown_.take(std::move(passage), [this](std::uint64_t print) { return known(print); })) learn(*found, device);
+        if (const auto found = unknown_.take(std::move(passage), [this](std::uint64_t print) { return known(print); }, times)) learn(*found, device);
 }
 
 void Executor::note_prices(const Sequence& sequence) {

@@ -295,6 +295,7 @@ void Session::start_learning() {
             };
         settings.recompute = options_.recompute == When::automatic;
         settings.verify_replay = options_.verify_replay;
+        settings.recorder_listens = [this] { return learner_ && learner_->recorder.hears_ops(); };
         settings.thread_started = [] {
             interpose::hold_guard_for_life();
             pthread_setname_np(pthread_self(), "udnnmem-plan");

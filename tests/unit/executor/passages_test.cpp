@@ -77,6 +77,16 @@ TEST_CASE("a passage is learned when it comes the second time") {
     CHECK(!passages.take(std::move(third), none_known));   // told once
 }
 
+TEST_CASE("a passage that has to come more often is learned then, and once") {
+    Device device(20);
+    Passages passages(price);
+    for (int time = 1; time <= 6; ++time) {
+        Passage p = passage(device);
+        device.run(p, 0, 20);
+        CHECK(passages.take(std::move(p), none_known, 4).has_value() == (time == 4));
+    }
+}
+
 TEST_CASE("what is known is not learned again") {
     Device device(20);
     Passages passages(price);
