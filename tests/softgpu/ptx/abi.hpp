@@ -36,7 +36,7 @@ inline constexpr u32 unwritten_word = 0x7fffffffu;
         u32 pc, kind, op, mask;                                                                           \
         u32 a, b, c, spins;                                                                               \
         u64 wide;                                                                                         \
-        u32 result, flag;                                                                                 \
+        u32 result, flag, gone;   /* gone: it has left the kernel within a function */                    \
     } Thread;                                                                                             \
     enum { STOP_EXIT, STOP_BARRIER, STOP_WARP, STOP_SPIN };                                               \
     enum { BAR_SYNC, BAR_ARRIVE, BAR_POPC, BAR_AND, BAR_OR };                                             \

@@ -103,6 +103,7 @@ Reach reach(const Program& program, const Function& kernel, const std::vector<st
         work.pop_back();
         result.functions.push_back(f);
         look(program.functions[f]);
+        for (const Instruction& in : program.functions[f].body) result.exits |= in.opcode == "exit";
     }
     std::sort(result.functions.begin(), result.functions.end());
     return result;

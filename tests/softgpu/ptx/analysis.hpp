@@ -33,6 +33,7 @@ struct Reach {
     std::vector<std::uint32_t> functions;  // called, directly or through pointers; callees first
     std::set<std::uint32_t> variables;     // named by the kernel or by these functions
     bool indirect = false;
+    bool exits = false;                    // one of the functions ends the thread
 };
 Reach reach(const Program&, const Function& kernel, const std::vector<std::uint32_t>& address_taken);
 std::vector<std::uint32_t> address_taken(const Program&);

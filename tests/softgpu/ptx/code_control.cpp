@@ -25,7 +25,7 @@ void branch_indexed(Coder& c, Op& op) {
 void leave(Coder& c, Op& op) {  // ret, exit
     op.take("uni");
     op.expect(0, 0);
-    if (op.opcode() == "exit" && !c.function().entry) op.refuse("inside a function");
+    if (op.opcode() == "exit" && !c.kernel()) c.line("T->gone = 1;");
     c.line(c.stopping() ? "return STOP_EXIT;" : "return;");
 }
 
@@ -36,6 +36,11 @@ void trap(Coder& c, Op& op) {
 
 void nothing(Coder&, Op& op) {  // brkpt, pmevent, nanosleep, griddepcontrol, setmaxnreg: no effect here
     for (const char* m : {"u32", "mask", "wait", "launch_dependents", "inc", "dec", "sync", "aligned"}) op.take(m);
+}
+
+// Behind a call: whoever was called may have ended the thread.
+void leave_with(Coder& c) {
+    if (c.exits()) c.line(c.stopping() ? "if (T->gone) return STOP_EXIT;" : "if (T->gone) return;");
 }
 
 void call(Coder& c, Op& op) { c.call_function(op); }
@@ -108,6 +113,7 @@ void Coder::call_function(Op& op) {
         for (std::size_t r = 0; r < results.size(); ++r) pass(results[r], true, &f.returns[r], &f);
         for (std::size_t a = 0; a < arguments.size(); ++a) pass(arguments[a], false, &f.params[a], &f);
         line(cat("fn", index, "(L, B, T", list, ");"));
+        leave_with(*this);
     } else if (target.kind == Operand::Kind::reg) {
         for (const Operand& r : results) pass(r, true, nullptr, nullptr);
         for (const Operand& a : arguments) pass(a, false, nullptr, nullptr);
@@ -117,6 +123,7 @@ void Coder::call_function(Op& op) {
         line(cat("void* callee = pointer_to(", read(op, target, Type::u64), ", ", n, "u);"));
         line(cat("if (!callee) B->trap(B, ", op.line(), ", \"call through a pointer that is no such function\");"));
         line(cat("((", type, "))callee)(L, B, T", list, ");"));
+        leave_with(*this);
     } else {
         op.refuse("no function");
     }

@@ -66,8 +66,8 @@ void Op::refuse(const std::string& why) const {
     throw Refusal(in_.line, name + ": " + why);
 }
 
-Coder::Coder(const Program& program, const Function& f, const Layout& layout, bool kernel, bool count_work)
-    : program_(program), f_(f), layout_(layout), kernel_(kernel), count_(count_work) {
+Coder::Coder(const Program& program, const Function& f, const Layout& layout, bool kernel, bool exits, bool count_work)
+    : program_(program), f_(f), layout_(layout), kernel_(kernel), exits_(exits), count_(count_work) {
     used_.resize(f.registers.size());
     saved_.resize(f.registers.size());
     spins_.assign(f.body.size(), false);

@@ -76,11 +76,14 @@ const Family& warp_family();
 class Coder {
   public:
     // `kernel`: the function is an entry; its stops (if any) save registers in the frame.
-    Coder(const Program&, const Function&, const Layout&, bool kernel, bool count_work);
+    // `exits`: a function that it calls may end the thread.
+    Coder(const Program&, const Function&, const Layout&, bool kernel, bool exits, bool count_work);
 
     std::string text();         // the body, without its braces
     std::string frame_fields(); // what the frame holds besides its Thread
     bool stopping() const { return stopping_; }
+    bool kernel() const { return kernel_; }
+    bool exits() const { return exits_; }
 
     // Expressions of the C type of `type` (halves as bits, predicates as _Bool).
     std::string read(const Op&, const Operand&, Type type);
@@ -113,7 +116,7 @@ class Coder {
     const Program& program_;
     const Function& f_;
     const Layout& layout_;
-    const bool kernel_, count_;
+    const bool kernel_, exits_, count_;
     bool stopping_ = false;
     std::size_t current_ = 0;
     unsigned temporaries_ = 0, stops_ = 0;

@@ -128,7 +128,7 @@ TranslatedKernel translate_kernel(Program& program, std::uint32_t index, const s
         const Function& function = program.functions[f];
         try {
             note_order(function, order);
-            Coder coder(program, function, layout, false, count_work);
+            Coder coder(program, function, layout, false, reached.exits, count_work);
             text += function_head(program, f) + " {\nSPECIALS\n" + coder.text() + "}\n";
         } catch (const Refusal& r) {
             throw Refusal(r.line, "function " + function.name + ": " + r.what());
@@ -142,7 +142,7 @@ TranslatedKernel translate_kernel(Program& program, std::uint32_t index, const s
         }
         text += "default: return (void*)0;\n}\n}\n";
     }
-    Coder coder(program, kernel, layout, true, count_work);
+    Coder coder(program, kernel, layout, true, reached.exits, count_work);
     const std::string body = coder.text();
     out.stopping = coder.stopping();
     if (out.stopping) {
@@ -154,7 +154,7 @@ TranslatedKernel translate_kernel(Program& program, std::uint32_t index, const s
         text += "EXPORT void softgpu_block(const Launch* launch, Block* B) {\nconst Launch copy = *launch;\nconst Launch* const L = &copy;\n"
                 "Thread thread = {{0}};\nThread* const T = &thread;\n"
                 "for (u32 z = 0; z < L->block[2]; ++z) for (u32 y = 0; y < L->block[1]; ++y) for (u32 x = 0; x < L->block[0]; ++x) {\n"
-                "T->id[0] = x; T->id[1] = y; T->id[2] = z;\nbody(L, B, T);\n}\n}\n";
+                "T->id[0] = x; T->id[1] = y; T->id[2] = z; T->gone = 0;\nbody(L, B, T);\n}\n}\n";
     }
     out.text = std::move(text);
     out.kernel.has_atomics = order.float_atomics;
