@@ -121,6 +121,7 @@ struct Decision {
 };
 
 extern "C" __attribute__((visibility("hidden"), used)) Decision udnnmem_door_dlsym(void* handle, const char* name) noexcept {
+    if (deep_load_pending) [[unlikely]] take_up_deep_load();
     void* const p = real_dlsym_address();
     if (nccls_kind_of_name(name) && handle != RTLD_NEXT && !doors_closed.load(std::memory_order_relaxed))
         if (void* hook = nccl_look_up(handle, name)) return {hook, 1};

@@ -87,6 +87,11 @@ void* real_dlopen(const char* file, int flags) noexcept;
     ".set udnnmem_old_" name ", udnnmem_" name "\n"                \
     ".symver udnnmem_old_" name ", " name "@" OLD_GLIBC "\n"
 
+// Libraries loaded with RTLD_DEEPBIND (deep_binding.cpp): one is about to be, by this thread; it may be there now.
+extern constinit thread_local bool deep_load_pending [[gnu::tls_model("initial-exec")]];
+void deep_load_begins() noexcept;
+void take_up_deep_load() noexcept;
+
 // An object that a program found by itself: if `pointer` is a function of a CUDA driver, that driver becomes ours
 // (the first one found stays). True if it is `symbol` of our driver.
 bool is_drivers(Symbol symbol, void* pointer) noexcept;

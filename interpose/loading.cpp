@@ -82,6 +82,7 @@ struct Loading {
 };
 
 extern "C" __attribute__((visibility("hidden"), used)) Loading udnnmem_door_dlopen(const char* file, int flags) noexcept {
+    if (deep_load_pending) [[unlikely]] take_up_deep_load();
     Loading loading{real_dlopen_address(), static_cast<std::uintptr_t>(static_cast<unsigned>(flags))};
     const bool sees_us = file != nullptr && std::strchr(file, '/') && !(flags & (RTLD_NOLOAD | RTLD_DEEPBIND)) &&
                          !exports_hidden.load(std::memory_order_relaxed);
@@ -89,6 +90,7 @@ extern "C" __attribute__((visibility("hidden"), used)) Loading udnnmem_door_dlop
         loading.flags |= RTLD_DEEPBIND;
         trace_lookup("dlopen", file, 0, 0, false);
     }
+    if (file != nullptr && (loading.flags & RTLD_DEEPBIND) && !(flags & RTLD_NOLOAD)) deep_load_begins();
     return loading;
 }
 

@@ -2,7 +2,7 @@
 INTERPOSE_SOURCES := $(wildcard interpose/*.cpp)
 $(call library,interpose,$(INTERPOSE_SOURCES))
 # dlsym is called before a sanitiser's runtime has started, by that runtime: what it runs is not instrumented.
-$(call objects,$(addprefix interpose/,doors.cpp driver.cpp entry_points.cpp loading.cpp)): SANITISE :=
+$(call objects,$(addprefix interpose/,doors.cpp deep_binding.cpp driver.cpp entry_points.cpp loading.cpp)): SANITISE :=
 
 # What a library that holds interpose exports: the driver's names that have a hook, unversioned as the driver's own are,
 # and the loader's functions that it stands before, in each version that glibc gives them: another preload finds the

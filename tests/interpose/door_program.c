@@ -29,6 +29,13 @@ int main(int argc, char** argv) {
         void* handle = dlopen(argv[2], RTLD_NOW);
         printf("%s\n", handle ? object_of(dlsym(handle, argv[3])) : dlerror());
     }
+    // What a library that is bound deep finds of the driver, twice: the second time it was bound by the first call.
+    if (!strcmp(command, "deep") && argc > 4) {
+        void* handle = dlopen(argv[2], (strcmp(argv[3], "lazy") ? RTLD_NOW : RTLD_LAZY) | RTLD_DEEPBIND);
+        void* (*find)(const char*) = handle ? (void* (*)(const char*))dlsym(handle, "find_in_driver") : NULL;
+        if (!find) return 1;
+        for (int i = 0; i < 2; i++) printf("%s\n", find(argv[4]) == argv[4] ? "its own" : object_of(find(argv[4])));
+    }
     if (!strcmp(command, "call") && argc > 3) {
         void* handle = dlopen(argv[2], RTLD_NOW);
         int (*f)(void) = handle ? (int (*)(void))dlsym(handle, argv[3]) : NULL;

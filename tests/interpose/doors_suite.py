@@ -135,6 +135,15 @@ def look_ups():
         check(f"hidden exports leave dlsym on {path}", run(program, "symbol", path, "cuMemAlloc_v2", PROBE="hidden").stdout == "libprobe.so\n")
         check(f"closed doors leave {path} alone", run(program, "symbol", path, "cuMemAlloc_v2", PROBE="closed off").stdout in ("libcuda.so.1\n", "libcuda.so\n"))
         check(f"names that pass on {path}", run(program, "symbol", path, "cuDeviceGet").stdout in ("libcuda.so.1\n", "libcuda.so\n"))
+    for library in ("libdeep.so", "libdeep_sealed.so"):
+        for bound in ("now", "lazy"):
+            deep = ("deep", f"{here}/{library}", bound)
+            found = run(program, *deep, "cuMemAlloc_v2")
+            check(f"{library}, bound deep and {bound}, finds the hooks", found.stdout == "libprobe.so\n" * 2, found)
+            check(f"{library}, bound deep and {bound}: names that pass", run(program, *deep, "cuDeviceGet").stdout == "libcuda.so.1\n" * 2)
+            check(f"{library}, bound deep and {bound}: closed doors leave it alone", run(program, *deep, "cuMemAlloc_v2", PROBE="closed off").stdout == "libcuda.so.1\n" * 2)
+    own = run(program, "deep", f"{here}/libdeep_own.so", "now", "cuMemAlloc_v2")
+    check("a library that is bound deep keeps a dlsym of its own", own.stdout == "its own\n" * 2, own)
     data = run(program, "symbol", f"{here}/libdata_names.so", "cuMemAlloc_v2")
     check("a library's data of that name is its own", data.stdout == "libdata_names.so\n", data)
     check("no driver: nothing is found by RTLD_DEFAULT", run(program, "default", driver=False).stdout == "nowhere\n")

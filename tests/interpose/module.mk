@@ -22,7 +22,7 @@ $(B)/tests/unit-doors: $(FAKE_DRIVER) $(DOORS_PROBE)
 
 # Small libraries and programs that do what others do with the loader.
 DOORS_LIBRARY = $(CC) $(SANITISE) $(CFLAGS) -shared -o $@ $<
-DOORS_SMALL := $(patsubst %,$(B)/tests/interpose/%,libnext_a.so libnext_b.so libouter.so sub/libdoor_inner.so libdata_names.so libneeds_data_names.so)
+DOORS_SMALL := $(patsubst %,$(B)/tests/interpose/%,libnext_a.so libnext_b.so libouter.so sub/libdoor_inner.so libdata_names.so libneeds_data_names.so libdeep.so libdeep_sealed.so libdeep_own.so)
 $(B)/tests/interpose/libnext_a.so: tests/interpose/next_a.c
 	@mkdir -p $(@D) && $(DOORS_LIBRARY) -ldl
 $(B)/tests/interpose/libnext_b.so: tests/interpose/next_b.c
@@ -35,6 +35,13 @@ $(B)/tests/interpose/libdata_names.so: tests/interpose/data_names.c
 	@mkdir -p $(@D) && $(DOORS_LIBRARY)
 $(B)/tests/interpose/libneeds_data_names.so: tests/interpose/needs_data_names.c $(B)/tests/interpose/libdata_names.so
 	@mkdir -p $(@D) && $(DOORS_LIBRARY) -L$(@D) -ldata_names -Wl,-rpath,'$$ORIGIN'
+# Bound as they are called, all bound at the start and then protected, with a dlsym of its own.
+$(B)/tests/interpose/libdeep.so: tests/interpose/deep.c
+	@mkdir -p $(@D) && $(DOORS_LIBRARY) -Wl,-z,lazy -ldl
+$(B)/tests/interpose/libdeep_sealed.so: tests/interpose/deep.c
+	@mkdir -p $(@D) && $(DOORS_LIBRARY) -Wl,-z,now -Wl,-z,relro -ldl
+$(B)/tests/interpose/libdeep_own.so: tests/interpose/deep.c
+	@mkdir -p $(@D) && $(DOORS_LIBRARY) -DOWN_DLSYM -ldl
 $(B)/tests/interpose/door_program: tests/interpose/door_program.c $(DOORS_SMALL)
 	@mkdir -p $(@D) && $(CC) $(SANITISE) $(CFLAGS) -o $@ $< -L$(@D) -Wl,--no-as-needed -lnext_a -lnext_b -louter -Wl,-rpath,'$$ORIGIN' -ldl
 
