@@ -9,6 +9,8 @@
 
 namespace softgpu::ptx {
 
+static constexpr std::uint64_t max_numbered = 4096;   // variables in one declaration
+
 using Kind = Token::Kind;
 
 void Parser::refuse(const Token& at, const std::string& what) const {
@@ -243,6 +245,20 @@ std::uint32_t Parser::named_variable(const Declarator& d, const Linkage& linkage
     v.managed = d.managed;
     const std::size_t element = std::size_t{size_of(d.type)} * d.lanes;
     v.align = d.align ? d.align : element;
+    if (function_ && accept('<')) {   // %P<2>: %P0 and %P1, of one element each
+        v.bytes = element;
+        const std::uint64_t numbers = small_number(max_numbered, "number of variables");
+        if (numbers == 0) refuse(name, "no variables");
+        expect('>');
+        for (std::uint64_t i = 0; i < numbers; ++i) {
+            v.name = numbered_.emplace_back(std::string(name.text) + std::to_string(i));
+            const auto index = static_cast<std::uint32_t>(program_.variables.size());
+            program_.variables.push_back(v);
+            scopes_.back().names[numbered_.back()] = {Name::Kind::variable, index};
+            if (d.space == Space::local || d.space == Space::param) function_->locals.push_back(index);
+        }
+        return static_cast<std::uint32_t>(program_.variables.size() - 1);
+    }
     std::size_t count = 1;
     bool open = false;  // [] : size from the initialiser
     for (unsigned dimension = 0; lexer_.peek().is('['); ++dimension) {

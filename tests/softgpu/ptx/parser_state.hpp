@@ -5,6 +5,7 @@
 // 2 GiB, one with an initialiser 64 MiB; registers of a range (%r<1000>) are made when first named.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <unordered_map>
 
@@ -88,6 +89,7 @@ class Parser {
 
     Lexer lexer_;
     Program& program_;
+    std::deque<std::string> numbered_;   // names that the text has not: of variables that are declared by number
     std::unordered_map<std::string_view, Name> unit_;
     std::vector<Scope> scopes_;
     Function* function_ = nullptr;

@@ -214,6 +214,16 @@ TEST_CASE("a thread ends within functions: called, called through a pointer, wit
         }
 }
 
+TEST_CASE("variables that are declared by number", "[ptx]") {
+    Device device;
+    Program program(device, {head + ".func (.param .b32 o) add(.param .b32 i, .param .b32 k) { .reg .b32 %r<3>; ld.param.u32 %r1, [i]; ld.param.u32 %r2, [k]; add.u32 %r1, %r1, %r2; st.param.b32 [o], %r1; ret; }\n"
+                             ".visible .entry k(.param .u64 k_p) { .reg .b32 %r<9>; .reg .b64 %d<9>; .param .u32 %P<2>; .param .u32 o;\nld.param.u64 %d1, [k_p]; mov.u32 %r1, %tid.x;\n"
+                             "st.param.u32 [%P0], %r1; st.param.u32 [%P1], 100; call (o), add, (%P0, %P1); ld.param.u32 %r2, [o]; mad.wide.u32 %d2, %r1, 4, %d1; st.global.u32 [%d2], %r2; ret; }"});
+    const auto out = device.upload(std::vector<int>(5));
+    program.launch("k", dims(1, 5), out);
+    CHECK(device.download<int>(out, 5) == std::vector<int>{100, 101, 102, 103, 104});
+}
+
 TEST_CASE("parameters in registers, jump tables, indirect calls with a barrier refused", "[ptx]") {
     Device device;
     const std::string functions = ".func (.reg .u32 o) triple(.reg .u32 i) { mul.lo.u32 o, i, 3; ret; }\n";
