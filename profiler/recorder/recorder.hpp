@@ -90,7 +90,6 @@ class Recorder {
     void take_ops();
     void take_lives(std::uint64_t before);
     void read_timers();
-    void found_fresh();
     void search(Nanoseconds now);
     bool tired() const;
     void rest(Nanoseconds now);
