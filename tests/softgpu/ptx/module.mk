@@ -10,4 +10,4 @@ $(B)/softgpu-test/%.ptx: tests/softgpu/ptx/test/%.cu tests/softgpu/ptx/test/shar
 
 FLAGS_tests_softgpu_ptx_test_ = -ffp-contract=off -frounding-math
 $(call unit_test,ptx,$(addprefix tests/softgpu/ptx/test/,arithmetic_test.cpp execution_test.cpp instruction_test.cpp refusal_test.cpp),softgpu_ptx)
-TEST_NEEDS += $(B)/softgpu-test/kernels.ptx
+$(B)/tests/unit-ptx: | $(B)/softgpu-test/kernels.ptx

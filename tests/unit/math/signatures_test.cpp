@@ -49,7 +49,7 @@ BOTH(cublasSgemmGroupedBatched, ) BOTH(cublasDgemmGroupedBatched, ) BOTH(cublasG
 // In C++ these have an overload for an older type of one argument.
 #define OVERLOADED(name, I, ...)                                          \
     using header_##name = cublasStatus_t(__VA_ARGS__);                    \
-    static_assert(static_cast<header_##name*>(&::name) != nullptr);       \
+    static_assert(sizeof(static_cast<header_##name*>(&::name)) != 0);       \
     static_assert(Same<api::name, header_##name>::value);
 #define EX_HEAD(I) cublasHandle_t, cublasOperation_t, cublasOperation_t, I, I, I, const void*
 #define OVERLOADS(suffix, I)                                                                                                                                                      \
