@@ -10,6 +10,7 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "interpose/image_layouts.hpp"
 
@@ -33,6 +34,7 @@ struct Cache {
     std::unordered_set<CUkernel> kernels;
     std::unordered_map<void*, Birth> births;  // kept only where the driver cannot be asked
     std::multimap<std::string, std::unique_ptr<const KernelLayout>> layouts;  // by content
+    std::vector<const LayoutTable*> replaced;  // a reader may still be in one
 };
 Cache& cache() {
     static Cache& c = *new Cache;
@@ -120,6 +122,7 @@ void insert(Cache& c, CUfunction f, const KernelLayout* layout) {
         c.used = 0;
         for (std::size_t i = 0; t != nullptr && i <= t->mask; ++i)
             if (const KernelLayout* value = t->slots[i].value.load()) insert_into(*grown, t->slots[i].key.load(), value, c.used);
+        if (t != nullptr) c.replaced.push_back(t);
         layout_table.store(t = grown, std::memory_order_release);
     }
     insert_into(*t, f, layout, c.used);

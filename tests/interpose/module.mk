@@ -73,8 +73,9 @@ $(B)/tests/interpose/images.lz4.fatbin: $(B)/tests/interpose/images.plain.fatbin
 $(call unit_test,images,tests/interpose/images_test.cpp tests/interpose/kernel_code_test.cpp,interpose,-l:libzstd.a -ldl)
 $(B)/tests/unit-images: $(DOORS_IMAGES)
 
-# Tests that play the driver from within.
-LINK_SCRIPTED = -l:libzstd.a -ldl -Wl,-rpath,'$$ORIGIN/interpose' -Wl,-rpath,'$$ORIGIN/../tests/interpose'
+# Tests that play the driver from within. The one behind them is there from the start: a sanitiser's dlopen does not search the
+# program's own path.
+LINK_SCRIPTED = -Wl,--push-state,--no-as-needed -L$(B)/tests/interpose -l:libcuda.so.1 -Wl,--pop-state -l:libzstd.a -ldl -Wl,-rpath,'$$ORIGIN/interpose' -Wl,-rpath,'$$ORIGIN/../tests/interpose'
 $(call unit_test,graphs,tests/interpose/graphs_test.cpp,interpose,$$(LINK_SCRIPTED))
 $(call unit_test,launches,tests/interpose/launches_test.cpp,interpose,$$(LINK_SCRIPTED))
 $(B)/tests/unit-graphs $(B)/tests/unit-launches: $(FAKE_DRIVER)
