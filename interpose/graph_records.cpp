@@ -458,7 +458,10 @@ void change(CUgraphExec exec, Change apply) noexcept {
     std::lock_guard lock(r.mutex);
     auto it = r.by_exec.find(exec);
     if (it == r.by_exec.end()) return;
-    if (it->second.use_count() > 1) it->second = std::make_shared<GraphRecord>(*it->second);
+    if (it->second.use_count() > 1)
+        it->second = std::make_shared<GraphRecord>(*it->second);
+    else
+        std::shared_ptr<GraphRecord>(it->second).reset();  // after the last reader, in the count's own order: use_count() has none
     apply(*it->second);
 }
 

@@ -6,10 +6,17 @@
 #include <csignal>
 
 #include "tests/softgpu/driver_test.hpp"
+#include "tests/softgpu/sanitised.hpp"
 
 using namespace softgpu_test;
 
 namespace {
+#ifdef __SANITIZE_THREAD__
+constexpr std::size_t reserved = 1ull << 32;   // of the addresses that TSan leaves free
+#else
+constexpr std::size_t reserved = 1ull << 40;
+#endif
+
 // True if reading the byte at `a` on the host is a SIGSEGV.
 bool host_read_faults(CUdeviceptr a) {
     pid_t child = ::fork();
@@ -74,14 +81,14 @@ TEST_CASE("virtual memory: strict mapping rules") {
     OK(cuMemGetAllocationGranularity(&g, &device, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     REQUIRE(g == granule);
     CUdeviceptr va;
-    OK(cuMemAddressReserve(&va, 1ull << 40, 0, 0, 0));
+    OK(cuMemAddressReserve(&va, reserved, 0, 0, 0));
     CUmemGenericAllocationHandle h, h2;
     CHECK(cuMemCreate(&h, granule + 1, &device, 0) == CUDA_ERROR_INVALID_VALUE);
     OK(cuMemCreate(&h, 2 * granule, &device, 0));
     OK(cuMemCreate(&h2, granule, &device, 0));
     CHECK(cuMemMap(va, granule, 0, h, 0) == CUDA_ERROR_INVALID_VALUE);             // not the whole handle
     CHECK(cuMemMap(va, granule, granule, h, 0) == CUDA_ERROR_INVALID_VALUE);       // an offset
-    CHECK(cuMemMap(va + (1ull << 40), granule, 0, h2, 0) == CUDA_ERROR_INVALID_VALUE);  // not reserved
+    CHECK(cuMemMap(va + reserved, granule, 0, h2, 0) == CUDA_ERROR_INVALID_VALUE);  // not reserved
     OK(cuMemMap(va, 2 * granule, 0, h, 0));
     CHECK(cuMemMap(va + granule, granule, 0, h2, 0) == CUDA_ERROR_INVALID_VALUE);  // overlaps
     OK(cuMemMap(va + 2 * granule, granule, 0, h2, 0));
@@ -91,7 +98,7 @@ TEST_CASE("virtual memory: strict mapping rules") {
     OK(cuMemsetD32_v2(va, 5, 3 * granule / 4));
     CHECK(words(va + 2 * granule, 1)[0] == 5);
     CHECK(cuMemUnmap(va, granule) == CUDA_ERROR_INVALID_VALUE);  // part of a mapping
-    CHECK(cuMemAddressFree(va, 1ull << 40) == CUDA_ERROR_INVALID_VALUE);  // still mapped
+    CHECK(cuMemAddressFree(va, reserved) == CUDA_ERROR_INVALID_VALUE);  // still mapped
     const auto before = stats().device_bytes;
     OK(cuMemRelease(h));
     CHECK(stats().device_bytes == before);  // mapped: not yet
@@ -104,7 +111,7 @@ TEST_CASE("virtual memory: strict mapping rules") {
     CHECK(stats().device_bytes == before - 2 * granule);
     OK(cuMemRelease(h2));
     CHECK(cuMemRelease(h2) == CUDA_ERROR_INVALID_VALUE);
-    OK(cuMemAddressFree(va, 1ull << 40));
+    OK(cuMemAddressFree(va, reserved));
 }
 
 TEST_CASE("one handle at two addresses is the same memory; access is of each mapping") {
@@ -130,7 +137,7 @@ TEST_CASE("one handle at two addresses is the same memory; access is of each map
     OK(cuMemAddressFree(va, 4 * granule));
 }
 
-TEST_CASE("an op on what is unmapped under it faults, and the error sticks to the context") {
+TEST_CASE("an op on what is unmapped under it faults, and the error sticks to the context", NOT_UNDER_TSAN) {
     CUdeviceptr va;
     CUmemGenericAllocationHandle h;
     const auto faults = stats().faults;
@@ -160,7 +167,7 @@ TEST_CASE("an op on what is unmapped under it faults, and the error sticks to th
     OK(cuMemAddressFree(va, granule));
 }
 
-TEST_CASE("unmapping does not wait for streams: the op that comes later faults") {
+TEST_CASE("unmapping does not wait for streams: the op that comes later faults", NOT_UNDER_TSAN) {
     Context c;
     auto device = on_device();
     CUdeviceptr va;
@@ -308,7 +315,7 @@ TEST_CASE("addresses answer what they are") {
     OK(cuMemFree_v2(a));
 }
 
-TEST_CASE("a device reaches another's memory only with peer access; copies always do") {
+TEST_CASE("a device reaches another's memory only with peer access; copies always do", NOT_UNDER_TSAN) {
     CUdeviceptr a;
     Context other(1);
     OK(cuMemAlloc_v2(&a, 4096));

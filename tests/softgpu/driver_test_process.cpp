@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/softgpu/driver_test.hpp"
+#include "tests/softgpu/sanitised.hpp"
 
 using namespace softgpu_test;
 
@@ -180,13 +181,11 @@ TEST_CASE("the child of a fork is not initialised; a fork before cuInit changes 
 
 TEST_CASE("another process opens an allocation by its IPC handle") { CHECK(run("ipc").status == 0); }
 
-#ifndef __SANITIZE_ADDRESS__   // it ends the program in its own way
-TEST_CASE("a wrong access of the program itself still ends it") {
+TEST_CASE("a wrong access of the program itself still ends it", NOT_SANITISED) {   // it ends the program in its own way
     auto r = run("wrong_host_access");
     CHECK(r.output.find("softgpu: fault") == std::string::npos);
     CHECK((WIFSIGNALED(r.status) || WEXITSTATUS(r.status) == 128 + SIGSEGV));
 }
-#endif
 
 TEST_CASE("a wrong option is told with what is expected") {
     auto r = run("report", "SOFTGPU_GRANULARITY=5000");

@@ -22,18 +22,18 @@ TEST_CASE("every question is answered anew") {
     REQUIRE(process);
     CHECK(asked == 0);  // nobody asked, nothing was computed
     std::vector<std::thread> threads;
+    std::atomic<int> good{0};   // Catch's own checks are of one thread
     for (int t = 0; t < 4; ++t)
         threads.emplace_back([&] {
             auto other = live::Process::open(getpid());
             for (int i = 0; i < 50; ++i) {
                 const int before = asked;
                 const auto said = other->ask(5s);
-                REQUIRE(said);
-                CHECK(said->size() == said->find('x') + 1000);
-                CHECK(std::stoi(said->substr(7)) > before);
+                good += said && said->size() == said->find('x') + 1000 && std::stoi(said->substr(7)) > before;
             }
         });
     for (std::thread& t : threads) t.join();
+    CHECK(good == 4 * 50);
     publisher.stop();
     const auto late = process->ask(50ms);
     CHECK_FALSE(late);
