@@ -6,11 +6,12 @@ that it took where the trace was recorded, and what the link carries in it is th
 that of a run with enough memory, no kernel may fault, the device's bytes may not be exceeded, and iterations by plan may take no
 more than MOST times what the simulator promised, without a deadline of the progress rule. Two networks in `make test`: one that
 holds much for long, and one that makes and frees much while its program runs far ahead of the device; with UDNNMEM_TEST_FULL=1 every
-trace at two links.
+trace at two links, and their times against the lower bounds of tests/traces (reference.tsv, bounds.tsv): the geometric mean is to be at
+least ETA_BOUND.
 `played.py [--recompute] TRACE LINK...` plays one at the links given, in bytes per second; only with --recompute, for more
 iterations, may buffers be dropped and computed again.
 """
-import json, pathlib, re, sys, tempfile
+import csv, json, pathlib, re, statistics, sys, tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import FULL, ROOT, WORKLOADS, Run, Suite, environment, settled
@@ -19,10 +20,23 @@ from tests.policy.simulator import Trace, read_lines
 SCALE = 1024
 GRANULE = 4096
 MOST = 1.05
-ITERATIONS = 30 if FULL else 14
+ETA_BOUND = 0.9
+ITERATIONS = 14
 FOLLOWED = re.compile(r"(\d+) iterations followed, (\d+) by plan; on the device (\d+) us by plan \((\d+) promised\), (\d+) us on demand")
 SEEN = re.compile(r"(\d+) of (\d+) uses of buffers were seen to write")
 DEVICE = "roofline 1.4e10 3e9"  # of what is not in the trace, an H100's 64-bit arithmetic and memory over SCALE
+
+
+def lower_bounds():
+    """{(network, link in GB/s): ms that no way of moving buffers can go below in half of the memory}."""
+    bounds = {}
+    for table in ("reference.tsv", "bounds.tsv"):   # the second has better ones for some
+        with open(ROOT / "tests/traces" / table) as file:
+            for row in csv.DictReader(file, delimiter="\t"):
+                if float(row["M_frac"]) == 0.5:
+                    key = row["net"], float(row["link_GBps"])
+                    bounds[key] = max(bounds.get(key, 0), float(row["bound_ms"]))
+    return bounds
 
 
 class Program:
@@ -62,6 +76,10 @@ def device(folder, link):
     return dict(SOFTGPU_TIME=f"table:{table}", SOFTGPU_H2D=rate, SOFTGPU_D2H=rate, SOFTGPU_GRANULARITY=GRANULE)
 
 
+def virtual_ms(run):
+    return (run.report or {}).get("virtual_ns", 0) / 1e6
+
+
 class Played:
     """A run under the library in `share` of the memory that the network needs, and the same without it. Times in ms."""
 
@@ -76,6 +94,7 @@ class Played:
             trace = pathlib.Path(folder) / "run.jsonl"
             self.done = run(preload=True, UDNNMEM_TRACE=trace, SOFTGPU_MEMORY=self.memory, UDNNMEM_DEBUG="info", UDNNMEM_RECOMPUTE="auto" if recompute else "off", **options)
             self.plain = run(SOFTGPU_MEMORY=2 * program.peak)
+            self.on_demand = self._on_demand(source, on) if FULL else 0
             summaries = [json.loads(line) for line in (trace.read_text().splitlines() if trace.exists() else []) if '"kind":"summary"' in line]
         by_plan = [summary["deadlines"] for summary in summaries if summary["planned_iterations"]]
         self.deadlines = by_plan[-1] - by_plan[0] if by_plan else 0  # of the progress rule, while the plan was followed
@@ -84,26 +103,40 @@ class Played:
         found = FOLLOWED.search(self.done.error)
         self.followed, self.planned = (int(found[1]), int(found[2])) if found else (0, 0)
         self.by_plan, self.promised = (int(found[3]) / 1e3, int(found[4]) / 1e3) if found else (0, 0)
-        self.virtual = (self.done.report or {}).get("virtual_ns", 0) / 1e6   # of the whole run
+        self.virtual = virtual_ms(self.done)   # of the whole run
+
+    def _on_demand(self, source, on):
+        """ms of an iteration that is not planned: what more of them take."""
+        runs = [Run([WORKLOADS / "player", source, n], environment(preload=True, UDNNMEM_POLICY="demand", SOFTGPU_MEMORY=self.memory, **on), limit=3600) for n in (2, 6)]
+        return (virtual_ms(runs[1]) - virtual_ms(runs[0])) / 4
 
 
 def main():
     suite = Suite()
-    modern, roofline = sorted((ROOT / "tests/traces").glob("*-modern.jsonl.zst")), sorted((ROOT / "tests/traces").glob("*-roofline.jsonl.zst"))
-    cases = [(path, link) for path in modern + roofline for link in (55e9, 15.75e9)] if FULL else [(ROOT / f"tests/traces/{name}.jsonl.zst", 55e9) for name in ("moe8-b24-roofline", "resnet152-b256-modern")]
+    networks = sorted(path for path in (ROOT / "tests/traces").glob("*.jsonl.zst") if not path.name.startswith("tinygrad-"))
+    cases = [(path, link) for path in networks for link in (55e9, 15.75e9)] if FULL else [(ROOT / f"tests/traces/{name}.jsonl.zst", 55e9) for name in ("moe8-b24-roofline", "resnet152-b256-modern")]
     recompute = "--recompute" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--recompute"]
     if arguments:
         cases = [(pathlib.Path(arguments[0]), float(link)) for link in arguments[1:] or [55e9]]
+    bounds, eta = lower_bounds(), []
     for path, link in cases:
         kept = lambda p: p.planned >= 3 and p.by_plan <= MOST * p.promised and p.deadlines == 0
         p = settled(lambda p: kept(p) or p.done.status != 0, lambda: Played(path, link, iterations=5 * ITERATIONS if recompute else ITERATIONS, recompute=recompute))
-        what, report = f"{path.name.split('.jsonl')[0]} at {link / 1e9:g} GB/s", p.done.report or {}
-        print(f"{what}: {p.ideal:.1f} ms with all memory, {p.promised:.1f} promised in half of it, {p.by_plan:.1f} by plan", flush=True)
+        network = path.name.split(".jsonl")[0]
+        what, report = f"{network} at {link / 1e9:g} GB/s", p.done.report or {}
+        bound = bounds.get((network, link / 1e9))
+        print(f"{what}: {p.ideal:.1f} ms with all memory, {p.promised:.1f} promised in half of it, {p.by_plan:.1f} by plan" + (f", {p.on_demand:.1f} on demand" if FULL else "") + (f", bound {bound:.1f}" if bound else ""), flush=True)
+        if bound and p.by_plan and not recompute:
+            eta.append(bound / p.by_plan)
         suite.check(p.done.status == 0 and p.done.output == p.plain.output and p.plain.status == 0, f"{what}: the same bits", f"    {p.done.status}\n{p.done.output}{p.done.tail()}")
         suite.check(report.get("faults") == 0 and report["device_bytes_peak"] <= p.memory, f"{what}: no fault, within the device", f"    {report}")
         suite.check(0.95 * p.writes <= p.seen <= p.writes, f"{what}: what ops write is seen", f"    {p.seen} writes seen, {p.writes} made\n{p.done.tail(10)}")
         suite.check(kept(p), f"{what}: as promised", f"    {p.planned} iterations by plan, {p.deadlines} deadlines\n{p.done.tail(10)}")
+    if FULL and eta:
+        mean = statistics.geometric_mean(eta)
+        print(f"eta_bound, executed: geometric mean {mean:.3f} of {len(eta)}, least {min(eta):.3f}")
+        suite.check(mean >= ETA_BOUND, f"on average {ETA_BOUND} of what moving buffers can reach", f"    {mean}")
     suite.finish()
 
 
