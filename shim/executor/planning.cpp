@@ -18,20 +18,29 @@ namespace {
 
 constexpr double kFasterByPlan = 0.98;    // a second plan is worth trying if it promises so much
 // Costs of this executor on a card: frames are taken when an op is launched, some ops ahead of the device (so many that it
-// has work meanwhile), and a move is noticed by a mover that looks every now and then.
+// has work meanwhile), and a move is noticed by a mover that looks every now and then. With none ahead, an op that takes memory
+// is submitted only when the op before it has ended: the device waits for kSubmission.
 constexpr int kLeastAhead = 2, kMostAhead = 8;
-constexpr Nanoseconds kWorkAhead{400'000};
+constexpr Nanoseconds kWorkAhead{400'000}, kSubmission{20'000};
 constexpr Nanoseconds kTurnaround{100'000}, kLatency{50'000};
 constexpr double kChanged = 0.03;         // what is measured is news if it differs by so much from what was planned with
 constexpr double kAsPromised = 1.02;      // a plan that takes no longer is as good as it said
 constexpr double kSlowerLink = 0.93;
 constexpr double kAssumedLink = 12e9;     // bytes per second, until the first moves were timed
-constexpr double kFewerAhead = 1.05;      // half as many ops ready ahead of the device has to promise so much
+constexpr double kFewerAhead = 1.02;      // fewer ops ready ahead of the device have to promise so much
 constexpr int kTimesBesideRecorder = 4;   // that a passage has to come while the recorder may still find it
 constexpr double kSpare = 0.01;           // of the memory, for frames that are stranded in a size class
 constexpr std::chrono::milliseconds kPoll(10);  // for what comes without a notice
 
 struct Stopped {};
+
+// Ops that take memory for what they make.
+std::int64_t takers(const profiler::Trace& trace) {
+    std::vector<bool> takes(trace.ops.size());
+    for (const profiler::TraceBuffer& b : trace.buffers)
+        if (!b.persistent && b.alloc_op.value >= 0) takes[static_cast<std::size_t>(b.alloc_op.value)] = true;
+    return std::count(takes.begin(), takes.end(), true);
+}
 
 }  // namespace
 
@@ -58,24 +67,32 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     options.progress = [this](double) {
         if (stopping_.load(std::memory_order_relaxed)) throw Stopped();
     };
-    // Where memory is tight, fewer ops ready ahead of the device may be worth more than the time that it may then have to wait
-    // for a launch.
     policy::Machine at_work = machine;
     policy::Plan made;
     policy::Outcome outcome;
-    options.time_budget = Nanoseconds(0);
-    for (policy::Machine tried = machine;; tried.lookahead /= 2) {
-        policy::Plan quick = settings_.planner->make_plan(trace, tried, options);
-        const policy::Outcome promised = policy::simulate(trace, tried, quick);
-        if (promised.valid && (!outcome.valid || static_cast<double>(promised.time.value) * kFewerAhead < static_cast<double>(outcome.time.value)))
-            at_work = tried, made = std::move(quick), outcome = promised;
+    Nanoseconds least;
+    const Nanoseconds submissions(takers(trace) * kSubmission.value);
+    const auto consider = [&](const policy::Machine& tried, Nanoseconds budget) {
+        options.time_budget = budget;
+        policy::Plan found = settings_.planner->make_plan(trace, tried, options);
+        const policy::Outcome promised = policy::simulate(trace, tried, found);
+        const Nanoseconds takes = promised.time + (tried.lookahead ? Nanoseconds(0) : submissions);
+        const double handicap = tried.lookahead < at_work.lookahead ? kFewerAhead : 1;
+        if (promised.valid && (!outcome.valid || handicap * static_cast<double>(takes.value) < static_cast<double>(least.value)))
+            at_work = tried, made = std::move(found), outcome = promised, least = takes;
         if (!outcome.valid) outcome.error = promised.error;
-        if (tried.lookahead == 0 || (tried.lookahead <= kLeastAhead && outcome.valid)) break;
+    };
+    // Where memory is tight, fewer ops ready ahead of the device may be worth more than the time that it may then have to wait
+    // for a launch.
+    policy::Machine fewer = machine;
+    for (consider(fewer, Nanoseconds(0)); fewer.lookahead > 0;) {
+        fewer.lookahead /= 2;
+        consider(fewer, Nanoseconds(0));
     }
     if (look.value > 0 && outcome.valid) {
-        options.time_budget = look;
-        policy::Plan better = settings_.planner->make_plan(trace, at_work, options);
-        if (const policy::Outcome promised = policy::simulate(trace, at_work, better); promised.valid && promised.time < outcome.time) made = std::move(better), outcome = promised;
+        const bool both = at_work.lookahead > 0;   // what none ahead is worth shows only in plans that were searched for
+        consider(at_work, both ? Nanoseconds(look.value / 2) : look);
+        if (both) consider(fewer, Nanoseconds(look.value / 2));
     }
     const std::string what = "sequence " + std::to_string(course.id) + " of " + std::to_string(trace.ops.size()) + " ops";
     if (!outcome.valid) {

@@ -92,9 +92,9 @@ class Played:
             on = device(folder, link)
             run = lambda **more: Run([WORKLOADS / "player", source, iterations], environment(**on, **more), limit=3600 if FULL else 300)
             trace = pathlib.Path(folder) / "run.jsonl"
-            self.done = run(preload=True, UDNNMEM_TRACE=trace, SOFTGPU_MEMORY=self.memory, UDNNMEM_DEBUG="info", UDNNMEM_RECOMPUTE="auto" if recompute else "off", **options)
+            self.done = run(preload=True, UDNNMEM_TRACE=trace, **self._budget(program), UDNNMEM_DEBUG="info", UDNNMEM_RECOMPUTE="auto" if recompute else "off", **options)
             self.plain = run(SOFTGPU_MEMORY=2 * program.peak)
-            self.on_demand = self._on_demand(source, on) if FULL else 0
+            self.on_demand = self._on_demand(source, dict(on, **self._budget(program))) if FULL else 0
             summaries = [json.loads(line) for line in (trace.read_text().splitlines() if trace.exists() else []) if '"kind":"summary"' in line]
         by_plan = [summary["deadlines"] for summary in summaries if summary["planned_iterations"]]
         self.deadlines = by_plan[-1] - by_plan[0] if by_plan else 0  # of the progress rule, while the plan was followed
@@ -105,9 +105,13 @@ class Played:
         self.by_plan, self.promised = (int(found[3]) / 1e3, int(found[4]) / 1e3) if found else (0, 0)
         self.virtual = virtual_ms(self.done)   # of the whole run
 
+    def _budget(self, program):
+        """All that the library may take, for itself too; by itself it would leave a part of the device alone."""
+        return dict(SOFTGPU_MEMORY=2 * program.peak, UDNNMEM_BUDGET=self.memory)
+
     def _on_demand(self, source, on):
         """ms of an iteration that is not planned: what more of them take."""
-        runs = [Run([WORKLOADS / "player", source, n], environment(preload=True, UDNNMEM_POLICY="demand", SOFTGPU_MEMORY=self.memory, **on), limit=3600) for n in (2, 6)]
+        runs = [Run([WORKLOADS / "player", source, n], environment(preload=True, UDNNMEM_POLICY="demand", **on), limit=3600) for n in (2, 6)]
         return (virtual_ms(runs[1]) - virtual_ms(runs[0])) / 4
 
 

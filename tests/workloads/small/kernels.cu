@@ -52,8 +52,8 @@ extern "C" __global__ void nothing(float*, float*, float*, float*, float*, float
 // of `salt`; the words between follow from that one, unless the buffer is also read. `ns` is for the table of modelled time.
 struct AccessSet {
   unsigned reads, writes;                 // the reads come first; a buffer may be in both
-  unsigned* address[160];
-  unsigned words[160];
+  unsigned* address[320];
+  unsigned words[320];
 };
 extern "C" __global__ void play(unsigned long long ns, unsigned salt, AccessSet set) {
   const unsigned thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;

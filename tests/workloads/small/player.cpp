@@ -15,8 +15,8 @@ namespace {
 
 struct AccessSet {
   unsigned reads, writes;
-  CUdeviceptr address[160];
-  unsigned words[160];
+  CUdeviceptr address[320];
+  unsigned words[320];
 };
 struct Op {
   unsigned long long ns = 0;
@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
         if (word == ";") part++;
         else if (part < 4) op.part[part].push_back(atoi(word.c_str()));
       }
-      if (part != 3 || op.part[1].size() + op.part[2].size() > 160) bad(text);
+      if (part != 3 || op.part[1].size() + op.part[2].size() > 320) bad(text);
     } else {
       bad(text);
     }
