@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <mutex>
+#include <queue>
 #include <unordered_map>
 
 #include "interpose/kernel_layouts.hpp"
@@ -331,7 +333,8 @@ class GraphRecord final : public GraphExec {
         return n;
     }
 
-    // Appends `graph` in topological order, its roots after `before`. A child graph stands as an empty node with its
+    // Appends `graph`, its roots after `before`: in the order in which the driver lists its nodes, as far as what they depend on
+    // lets them, for that is the order in which the program thought of them. A child graph stands as an empty node with its
     // nodes behind it; what comes after it waits for all of them.
     bool read(CUgraph graph, const std::vector<std::uint32_t>& before, int nesting, CUgraphNode owner = nullptr) {
         std::vector<CUgraphNode> nodes;
@@ -341,14 +344,19 @@ class GraphRecord final : public GraphExec {
         std::unordered_map<CUgraphNode, std::vector<std::uint32_t>> waits;  // positions that a node comes after
         std::unordered_map<CUgraphNode, std::size_t> open;                  // predecessors that are not placed yet
         for (const Edge& e : edges) successors[e.from].push_back(e.to), ++open[e.to];
-        std::vector<CUgraphNode> ready;
-        for (CUgraphNode n : nodes) {
+        std::unordered_map<CUgraphNode, std::size_t> listed;
+        std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> ready;   // by place in `nodes`
+        for (std::size_t i = 0; i < nodes.size(); ++i) {
+            const CUgraphNode n = nodes[i];
+            listed[n] = i;
             order_.push_back(n);
             if (owner != nullptr) child_of_[n] = owner;
-            if (!open.contains(n)) ready.push_back(n), waits[n] = before;
+            if (!open.contains(n)) ready.push(i), waits[n] = before;
         }
-        for (std::size_t i = 0; i < ready.size(); ++i) {
-            const CUgraphNode n = ready[i];
+        std::size_t placed = 0;
+        for (; !ready.empty(); ++placed) {
+            const CUgraphNode n = nodes[ready.top()];
+            ready.pop();
             CUgraphNodeType type;
             if (OWN(cuGraphNodeGetType)(n, &type) != CUDA_SUCCESS) return false;
             const bool child = type == CU_GRAPH_NODE_TYPE_GRAPH;
@@ -366,10 +374,13 @@ class GraphRecord final : public GraphExec {
             for (CUgraphNode next : successors[n]) {
                 auto& list = waits[next];
                 list.insert(list.end(), done.begin(), done.end());
-                if (--open[next] == 0) ready.push_back(next);
+                if (--open[next] > 0) continue;
+                const auto known = listed.find(next);
+                if (known == listed.end()) return false;
+                ready.push(known->second);
             }
         }
-        return ready.size() == nodes.size();
+        return placed == nodes.size();
     }
 
     void settle() {

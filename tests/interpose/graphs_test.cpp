@@ -304,7 +304,7 @@ TEST_CASE("parameters set on the executable graph take the place of those read",
     CHECK_FALSE(exec(graph_record(exec_of(3))).nodes()[1].work.proven);
 }
 
-TEST_CASE("random graphs are listed after what they depend on", "[graphs]") {
+TEST_CASE("the nodes of random graphs come after what they depend on, else as the driver lists them", "[graphs]") {
     play_driver();
     std::mt19937 random(11);
     for (int round = 0; round < 200; ++round) {
@@ -333,7 +333,10 @@ TEST_CASE("random graphs are listed after what they depend on", "[graphs]") {
                 REQUIRE(d < i);
                 found.insert(static_cast<unsigned>(nodes[d].work.spans[0].address));
             }
-            REQUIRE(found == predecessors[static_cast<unsigned>(nodes[i].work.spans[0].address)]);
+            const auto id = static_cast<unsigned>(nodes[i].work.spans[0].address);   // its place in the list, too
+            REQUIRE(found == predecessors[id]);
+            const std::uint32_t could = nodes[i].depends_on.empty() ? 0 : *std::max_element(nodes[i].depends_on.begin(), nodes[i].depends_on.end()) + 1;
+            for (std::uint32_t earlier = could; earlier < i; ++earlier) REQUIRE(nodes[earlier].work.spans[0].address < id);
         }
     }
 }
