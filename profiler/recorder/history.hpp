@@ -62,6 +62,7 @@ class History {
     std::span<const Use> uses(const Op& op) const { return {uses_.data() + op.first_use, op.use_count}; }
     // What it was given. Tables fill up as a run goes on, so what they lead to does not tell ops apart.
     std::span<const Use> given(const Op& op) const { return {uses_.data() + op.first_use, op.given}; }
+    std::span<const Use> led(const Op& op) const { return uses(op).subspan(op.given); }
     const std::vector<Allocation>& allocations() const { return allocations_; }
 
     // Whether the ops at `a` and `b` do the same to the same memory, or to memory that was allocated at the same point

@@ -109,10 +109,15 @@ Iteration iteration_at(const History& history, Position begin, Position period) 
             const auto first = iteration.used.begin() + step.first;
             if (std::find(first, iteration.used.end(), id[use.allocation]) == iteration.used.end()) iteration.used.push_back(id[use.allocation]);
         }
-        for (const History::Use& use : history.uses(seen)) {
+        const auto name = [&](const History::Use& use) {
             if (use.mode != Mode::write) op.reads.push_back(BufferId(id[use.allocation]));
             if (use.mode != Mode::read) op.writes.push_back(BufferId(id[use.allocation]));
-        }
+        };
+        for (const History::Use& use : history.uses(seen)) name(use);
+        // Where a table leads may have been found out since.
+        if (at + period < history.end())
+            for (const History::Use& use : history.led(history.op(at + period)))
+                if (const std::int32_t b = id[use.allocation]; b >= 0 && trace.buffers[static_cast<std::size_t>(b)].persistent) name(use);
         step.count = static_cast<std::uint32_t>(iteration.used.size()) - step.first;
         for (auto* set : {&op.reads, &op.writes}) {
             std::sort(set->begin(), set->end());

@@ -276,6 +276,12 @@ void Session::open_trace() {
     trace_ = std::make_unique<profiler::TraceWriter>(std::move(settings));
 }
 
+void Session::first_launch() noexcept {
+    if (launched_.exchange(true)) return;
+    if (trace_) trace_->start();
+    if (learner_) learner_->start();
+}
+
 void Session::start_learning() {
     if (options_.policy != Policy::demand) {
         executor::Executor::Settings settings;

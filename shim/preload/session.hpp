@@ -45,8 +45,7 @@ class Session final : public pager::Sink {
     }
     // A launch was made: from the first one on there is a trace.
     void launched() {
-        if (trace_) trace_->start();
-        if (learner_) learner_->start();
+        if (!launched_.load(std::memory_order_relaxed)) [[unlikely]] first_launch();
     }
     // The program is told CUDA_ERROR_OUT_OF_MEMORY.
     void refused(pager::DevicePager& device, const char* what, std::size_t wanted, bool op) noexcept {
@@ -66,6 +65,7 @@ class Session final : public pager::Sink {
 
   private:
     bool start();
+    void first_launch() noexcept;
     void open_trace();
     void start_learning();
     void introduce(pager::DevicePager&);
@@ -83,7 +83,7 @@ class Session final : public pager::Sink {
     std::unique_ptr<Learner> learner_;               // none without a trace and on demand
     std::unique_ptr<live::Publisher> live_;
     Refusals refusals_;
-    std::atomic<bool> accepting_{true};
+    std::atomic<bool> accepting_{true}, launched_{false};
     std::atomic<bool> told_[64] = {};
     int ranks_on_[64] = {};   // that share the device, where the budget depends on it; written before the device is known
     std::atomic<std::int64_t> allocations_{0};

@@ -127,10 +127,11 @@ def closest(path, learned, buffers, ops):
 
 def write_differences(program, learned, buffers, ops, unchanged, smallest=32 << 10):
     """Kernels write what they were not seen to leave as it is: what the program's change, in some iteration, at least what they
-    change in every one. What tables lead to is not watched. Of buffers of `smallest` bytes or more (others lie in slabs and count as written), told apart by size."""
+    change in every one. What tables lead to is not watched: what is written through them counts as written by the next op that names it. Of buffers of `smallest` bytes or more (others lie in slabs and count as written), told apart by size."""
     begin, count, wrong = learned["first_op"], len(ops), []
     rounds = [program.ops[at:at + count] for at in range(begin, len(program.ops) - count + 1, count)]
     rounds = [r for r in rounds if all(mine.named(op["name"]) for mine, op in zip(r, ops))]
+    through_tables = {b for op in rounds[0] for b in op.led}
     for k, op in enumerate(ops):
         if rounds[0][k].name in ("HtoD", "DtoH", "DtoD", "Memset"):
             continue
@@ -140,7 +141,7 @@ def write_differences(program, learned, buffers, ops, unchanged, smallest=32 << 
             most |= c
             least &= c
         seen = collections.Counter(b["bytes"] for b in buffers if b["id"] in op["writes"] and b["bytes"] >= smallest and b.get("run_id", -1) not in unchanged.get(k, ()))
-        led = collections.Counter(program.bytes[b] for r in rounds[:1] for b in r[k].led if b not in r[k].changed)
+        led = collections.Counter(program.bytes[b] for b in rounds[0][k].modes if b in through_tables and b not in rounds[0][k].changed)
         if seen - most - led or least - seen:
             wrong.append(f"op {k} ({op['name']}) writes {sorted(seen.elements())}, the program's {sorted(most.elements())}")
     return wrong

@@ -35,10 +35,11 @@ op 1000 ; 0 ; 0 ;
 
 
 class Case:
-    """`command`: of the program. `own`: it writes its list itself, to a file named last. `granule`: of the device."""
+    """`command`: of the program. `own`: it writes its list itself, to a file named last. `granule`: of the device. `room`: tried
+    with room to spare, too. Then nothing is moved, and nobody looks where tables of addresses lead that a kernel has written."""
 
-    def __init__(self, command, own=False, granule=65536, **options):
-        self.command, self.own, self.granule = command, own, granule
+    def __init__(self, command, own=False, granule=65536, room=True, **options):
+        self.command, self.own, self.granule, self.room = command, own, granule, room
         self.options = dict(SOFTGPU_GRANULARITY=granule, **options)
 
 
@@ -48,9 +49,8 @@ def cases(folder):
     all_of["player"] = Case([WORKLOADS / "player", folder / "played", 40])
     all_of["ranges"] = Case([WORKLOADS / "ranges", 12])
     all_of["products"] = Case([WORKLOADS / "products", WORKLOADS / "math/libproducts.so", 64, 10], libraries=f"{WORKLOADS / 'math'}:{SOFTGPU}")
-    # Left out: what a kernel has written into a table of addresses is not known before somebody looks.
-    for kind in sorted({*replays.MAY, *replays.REFUSED, "random"} - {"table_writer"}):
-        all_of[f"replays-{kind}"] = Case([WORKLOADS / "replays", kind, 24], granule=4096)
+    for kind in sorted({*replays.MAY, *replays.REFUSED, "random"}):
+        all_of[f"replays-{kind}"] = Case([WORKLOADS / "replays", kind, 24], granule=4096, room=kind != "table_writer")
     for seed in range(1, 1 + LOOPS):
         all_of[f"loop-{seed}"] = Case([WORKLOADS / "loop", seed, 40], own=True, granule=4096)
     return all_of
@@ -66,7 +66,7 @@ def check(suite, folder, name, case):
     if not suite.check(plain.status == 0 and plan.exists(), f"{name}: runs and is listed", plain.tail()):
         return
     peak = listed.Program(plan).peak
-    for what, memory in (("with room to spare", 4 * peak + (8 << 20)), ("in too little", peak * 2 // 3)):
+    for what, memory in (("with room to spare", 4 * peak + (8 << 20)), ("in too little", peak * 2 // 3))[not case.room:]:
         trace.unlink(missing_ok=True)
         done = Run(case.command, environment(preload=True, SOFTGPU_MEMORY=memory, UDNNMEM_TRACE=trace, **case.options), limit=120)
         if not suite.check(done.status == 0 and done.output == plain.output, f"{name} {what}: the same bits", f"    {done.status}\n{done.output}{plain.output}{done.tail()}"):

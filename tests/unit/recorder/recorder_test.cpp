@@ -388,3 +388,21 @@ TEST_CASE("the FLOPs of a call are shared by its ops, also where the iteration b
     CHECK(a / turns == Approx(1000));
     CHECK(b / turns == Approx(500));
 }
+
+TEST_CASE("where a table leads is known of the iteration though it was found out in the middle of it") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.recorder = recorder};
+    program.start();
+    const std::uint64_t led = program.make(4000);
+    std::string text;
+    for (int i = 0; i < 10 && text.empty(); ++i) {
+        program.step();
+        if (i == 0) program.op("through", {{program.input}});
+        else program.op("through", {{program.input}, {led, Mode::read_write, UINT64_MAX, true}});
+        text = recorder.drain(false);
+    }
+    const Trace trace = parsed(text);
+    const auto op = std::find_if(trace.ops.begin(), trace.ops.end(), [](const TraceOp& o) { return o.name == "through"; });
+    REQUIRE(op != trace.ops.end());
+    CHECK(std::count_if(op->writes.begin(), op->writes.end(), [&](BufferId b) { return trace.buffers[static_cast<std::size_t>(b.value)].bytes == Bytes(4000); }) == 1);
+}
