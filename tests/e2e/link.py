@@ -46,10 +46,10 @@ def main():
         suite.check(link["both_in_bytes_per_second"] == 7e9 and link["both_out_bytes_per_second"] == 5e9 and len(link["by_size"]) == 3, "again: what was kept", f"    {link}")
         link, _, _, _ = run("another link", rate_in=3e9)
         suite.check(within(link["in_bytes_per_second"], 3e9) and within(link["both_in_bytes_per_second"], 3e9), "another link: measured anew", f"    {link}")
-        for what, text in (("empty", ""), ("no numbers", "udnnmem link 1\na b c d\n"), ("not finite", "udnnmem link 1\nnan inf -1 0\n"), ("cut", "udnnmem link 1\n1e9 1e9 1e9 1e9\n4096 1e"), ("another version", "udnnmem link 9\n1 2 3 4\n")):
+        for what, text in (("empty", ""), ("no numbers", "udnnmem link 1\na b c d\n"), ("not finite", f"udnnmem link 1\n{first[0]} {first[1]} nan inf\n"), ("below zero", f"udnnmem link 1\n{first[0]} {first[1]} -1 -1\n"), ("cut", "udnnmem link 1\n1e9 1e9 1e9 1e9\n4096 1e"), ("another version", "udnnmem link 9\n1 2 3 4\n")):
             kept.write_text(text)
             link, _, _, _ = run(what)
-            suite.check(within(link["in_bytes_per_second"], 12e9), f"a file that is {what} is not believed", f"    {link}")
+            suite.check(within(link["in_bytes_per_second"], 12e9) and within(link["both_in_bytes_per_second"], 12e9), f"a file that is {what} is not believed", f"    {link}")
         kept.unlink()
         link, _, _, _ = run("hurried", UDNNMEM_TEST_LINK_MS=0)
         suite.check(link["in_bytes_per_second"] > 0 and len(link["by_size"]) == 1 and not kept.exists(), "what was found in a hurry is not kept", f"    {link}")
