@@ -86,7 +86,7 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     // for a launch.
     policy::Machine fewer = machine;
     for (consider(fewer, Nanoseconds(0)); fewer.lookahead > 0;) {
-        fewer.lookahead /= 2;
+        fewer.lookahead = fewer.lookahead > kLeastAhead ? fewer.lookahead / 2 : 0;
         consider(fewer, Nanoseconds(0));
     }
     if (look.value > 0 && outcome.valid) {
