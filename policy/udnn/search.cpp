@@ -4,6 +4,9 @@
 #include <cmath>
 
 namespace udnnmem::policy::udnn {
+namespace {
+constexpr int kOthers = 6;   // prices tried for a first draft that fits
+}
 
 Search::Search(const CompiledTrace& trace, const CompiledTrace& real, const Machine& machine, bool recompute, std::int64_t negligible)
     : trace_(trace), machine_(machine), recompute_(recompute), gaps_(trace, recompute, negligible), engine_(real, machine),
@@ -137,7 +140,16 @@ void Search::sweep(const Stopwatch& watch, double part, std::int64_t bound, cons
             if (step == 8 && here / 8 > best_.time / 7) break;  // not the way
             if (watch.used() > part || best_.time <= bound) return;
             if (tick) tick();
-            const std::int64_t time = attempt(prices, timeline);
+            std::int64_t time = attempt(prices, timeline);
+            // Where memory is very short, a first draft fits by luck: at other prices, or with some noise on them.
+            for (int other = 0; recompute_ && step == 0 && time == INT64_MAX && other < kOthers; ++other) {
+                prices.in_at.fill(other % 2 ? 0.5 : 1);
+                prices.out_at.fill(other % 2 ? 0.5 : 1);
+                prices.tight = other / 2 % 2;
+                prices.noise = other ? 0.2 : 0;
+                time = attempt(prices, timeline);
+            }
+            prices.noise = 0;
             here = std::min(here, time);
             if (time == INT64_MAX) {
                 if (step == 0) break;
