@@ -127,7 +127,8 @@ def closest(path, learned, buffers, ops):
 
 def write_differences(program, learned, buffers, ops, unchanged, smallest=32 << 10):
     """Kernels write what they were not seen to leave as it is: what the program's change, in some iteration, at least what they
-    change in every one. What tables lead to is not watched: what is written through them counts as written by the next op that names it. Of buffers of `smallest` bytes or more (others lie in slabs and count as written), told apart by size."""
+    change in every one. What tables lead to is not watched: what is written through them counts as written by the next op that names
+    it. Of buffers of `smallest` bytes or more (others lie in slabs and count as written), told apart by size."""
     begin, count, wrong = learned["first_op"], len(ops), []
     rounds = [program.ops[at:at + count] for at in range(begin, len(program.ops) - count + 1, count)]
     rounds = [r for r in rounds if all(mine.named(op["name"]) for mine, op in zip(r, ops))]
