@@ -73,6 +73,7 @@ void Course::begin(std::uint64_t& last_tag) {
     Way& way = ways_.emplace_back();
     way.tag = ++last_tag;
     way.rows = std::move(next_);
+    way.promised = way.rows->promised;
     next_ = nullptr;
     actual_.assign(actual_.size(), Actual());
     if (way.rows->change.empty()) return;
@@ -132,6 +133,10 @@ bool Course::measured(std::uint64_t tag, Nanoseconds took) {
     return false;
 }
 
+void Course::promise_again(const Rows& rows, Nanoseconds time) {
+    if (ways_.back().rows.get() == &rows) ways_.back().promised = time;
+}
+
 void Course::took(Bytes peak) {
     Way& way = ways_.back();
     if (way.peaks++) way.peak = std::max(way.peak, peak);
@@ -163,7 +168,7 @@ Course::Figures Course::figures() const {
     const Way& way = ways_.back();
     f.by_plan = way.rows != nullptr;
     if (way.rows) {
-        f.promised = way.rows->promised;
+        f.promised = way.promised;
         f.peak_promised = way.rows->peak, f.peak = way.peak;
         f.planned = way.typical();
     }

@@ -72,6 +72,8 @@ class Course {
     const std::vector<Actual>& actual() const { return actual_; }
     void tell_steps(std::vector<profiler::RunStep>& to) const;   // by the plan in force
     Nanoseconds typical() const { return ways_.back().typical(); }
+    // What the simulator says of `rows`, if they are in force, with what moves were measured to cost.
+    void promise_again(const Rows& rows, Nanoseconds time);
     // The way in force was measured long enough to be judged.
     bool judgeable() const;
     // The plan in force was measured long enough to be compared with what it promised. Once for each.
@@ -101,7 +103,7 @@ class Course {
     profiler::Trace seen;                       // the sequence's trace with the writes that were seen
     Bytes elsewhere{0};                         // of the memory: held by what is no part of it and has nowhere to go
     Nanoseconds promised{0};                    // by the best plan that was offered
-    int slower = 0;                             // times that it was planned for a slower machine than was measured
+    double costs = 1, links = 1;                // to plan with: times what moves are assumed to cost, and what links were seen to carry
     int improved = 0;                           // times that it was tried
     std::unique_ptr<replay::Proof> proof;       // under the executor's proof_mutex_
     // What can be run again: the launch path's once `proven`.
@@ -116,6 +118,7 @@ class Course {
         bool judged[2] = {false, false}, told = false, compared = false;
         std::uint64_t peaks = 0;                // iterations whose memory was measured ...
         Bytes peak{0};                          // ... but the first, which began where the way before had left things
+        Nanoseconds promised{0};                // as the rows say, or again
         std::ptrdiff_t adaptation = -1;         // of adaptations_
         Nanoseconds typical() const;
     };

@@ -159,6 +159,7 @@ class Executor {
     bool advance(Course& course);
     std::shared_ptr<Rows> plan(const Course& course, const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look, bool recompute = false);
     void offer_better(Course& course, std::shared_ptr<const Rows> rows);
+    Nanoseconds fit_costs(Course& course, const Rows& rows, Nanoseconds took);
     void improve(Course& course);
     void set_stage(Course& course, Course::Stage stage);
     profiler::Trace what_is_known(const Course& course);

@@ -25,6 +25,8 @@ constexpr Nanoseconds kWorkAhead{400'000}, kSubmission{20'000};
 constexpr Nanoseconds kTurnaround{100'000}, kLatency{50'000};
 constexpr double kChanged = 0.03;         // what is measured is news if it differs by so much from what was planned with
 constexpr double kAsPromised = 1.02;      // a plan that takes no longer is as good as it said
+constexpr double kLessThanPromised = 0.97;   // one that takes no longer was made for moves that cost more than they do
+constexpr double kMostCosts = 2;          // that moves may be found to have, of what is assumed
 constexpr double kSlowerLink = 0.93;
 constexpr double kAssumedLink = 12e9;     // bytes per second, until the first moves were timed
 constexpr double kFewerAhead = 1.02;      // fewer ops ready ahead of the device have to promise so much
@@ -33,6 +35,11 @@ constexpr double kSpare = 0.01;           // of the memory, for frames that are 
 constexpr std::chrono::milliseconds kPoll(10);  // for what comes without a notice
 
 struct Stopped {};
+
+Nanoseconds scaled(Nanoseconds time, double by) { return Nanoseconds(static_cast<std::int64_t>(by * static_cast<double>(time.value))); }
+
+double ratio(Nanoseconds a, Nanoseconds b) { return static_cast<double>(a.value) / static_cast<double>(b.value); }
+bool as_promised(Nanoseconds took, Nanoseconds promised) { return ratio(took, promised) <= kAsPromised && ratio(took, promised) > kLessThanPromised; }
 
 // Ops that take memory for what they make.
 std::int64_t takers(const profiler::Trace& trace) {
@@ -51,12 +58,12 @@ policy::Machine Executor::machine(const Course& course) {
     m.memory = Bytes(static_cast<std::int64_t>(static_cast<double>(room.movable) * (1 - kSpare)));
     m.memory -= std::min(m.memory, course.elsewhere);
     m.host = Bytes(static_cast<std::int64_t>(room.host));
-    m.link_in = room.in > 0 ? room.in : room.out > 0 ? room.out : kAssumedLink;
-    m.link_out = room.out > 0 ? room.out : m.link_in;
-    m.link_latency = kLatency;
+    m.link_in = course.links * (room.in > 0 ? room.in : room.out > 0 ? room.out : kAssumedLink);
+    m.link_out = room.out > 0 ? course.links * room.out : m.link_in;
+    m.link_latency = scaled(kLatency, course.costs);
     const std::int64_t typical = trace.header.ideal.value / static_cast<std::int64_t>(std::max<std::size_t>(1, trace.ops.size()));
     m.lookahead = static_cast<int>(std::clamp<std::int64_t>(kWorkAhead.value / std::max<std::int64_t>(1, typical), kLeastAhead, kMostAhead));
-    m.turnaround = kTurnaround;
+    m.turnaround = scaled(kTurnaround, course.costs);
     return m;
 }
 
@@ -103,10 +110,11 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     rows->promised = outcome.time;
     rows->peak = outcome.peak;
     rows->lookahead = at_work.lookahead;
+    rows->plan = std::make_shared<const policy::Plan>(std::move(made));
     rows->memory = at_work.memory, rows->host = at_work.host;
     rows->link_in = machine.link_in, rows->link_out = machine.link_out;
     policy::Timeline timeline;
-    policy::simulate(trace, at_work, made, &timeline);
+    policy::simulate(trace, at_work, *rows->plan, &timeline);
     for (const Nanoseconds start : timeline.start) rows->start.push_back(start - timeline.start.front());
     mark_steps(*rows, course.sequence);
     if (settings_.lie) *rows = distorted(*rows, trace.buffers.size(), *settings_.lie);
@@ -302,8 +310,31 @@ void Executor::set_stage(Course& course, Course::Stage stage) {
     course.stage = stage;
 }
 
-// What was measured of the plan in force goes into the next one, if the two differ by enough; else, where it is slower than it
-// promised, its moves are ordered earlier, by a machine that is slower to notice, then by one with slower links.
+// Finds what moves cost, by the time that the simulator then gives a plan which was measured to take `took`: sets course.costs,
+// between 0 and kMostCosts. Returns the simulator's time with that; 0: it cannot say.
+Nanoseconds Executor::fit_costs(Course& course, const Rows& rows, Nanoseconds took) {
+    if (!rows.plan) return Nanoseconds(0);
+    const profiler::Trace trace = what_is_known(course);
+    const auto simulated = [&](double costs) {
+        course.costs = costs;
+        policy::Machine m = machine(course);
+        m.lookahead = rows.lookahead, m.memory = rows.memory, m.host = rows.host;
+        const policy::Outcome outcome = policy::simulate(trace, m, *rows.plan);
+        return outcome.valid ? outcome.time : Nanoseconds(0);
+    };
+    const double before = course.costs;
+    Nanoseconds time = simulated(before);
+    double low = 0, high = kMostCosts;
+    for (int steps = 8; time.value && !as_promised(took, time) && steps; --steps) {
+        time = simulated((low + high) / 2);
+        (time < took ? low : high) = course.costs;
+    }
+    if (!time.value) course.costs = before;
+    return time;
+}
+
+// What was measured of the plan in force goes into the next one, if the two differ by enough: how long ops take, what links
+// carry, what moves cost. Where that does not say why it is slower than it promised, by slower links.
 void Executor::improve(Course& course) {
     std::vector<Course::Actual> actual;
     std::shared_ptr<const Rows> now;
@@ -326,22 +357,28 @@ void Executor::improve(Course& course) {
         ideal += takes.value;
     }
     course.seen.header.ideal = Nanoseconds(ideal);
-    policy::Machine m = machine(course);
-    if (device_->room().in <= 0 && now->link_in > 0) m.link_in = now->link_in, m.link_out = now->link_out;   // nothing was moved so far
     const auto far = [](double a, double b) { return b > 0 && std::abs(a / b - 1) > kChanged; };
-    const double share = static_cast<double>(changed) / static_cast<double>(std::max<std::int64_t>(1, ideal));
     std::string change;
-    if (share > kChanged) change = "op times differ by " + std::to_string(static_cast<int>(100 * share)) + " %";
-    if (far(m.link_in, now->link_in) || far(m.link_out, now->link_out))
-        change += (change.empty() ? "" : ", ") + std::string("links carry ") + std::to_string(static_cast<long>(m.link_in / 1e6)) + " MB/s in, " + std::to_string(static_cast<long>(m.link_out / 1e6)) + " MB/s out";
-    if (change.empty()) {
-        if (static_cast<double>(measured.value) <= kAsPromised * static_cast<double>(now->promised.value)) return;
-        const bool links = course.slower++ > 0;
-        m.turnaround = Nanoseconds(2 * m.turnaround.value);
-        m.link_latency = Nanoseconds(2 * m.link_latency.value);
-        if (links) m.link_in *= kSlowerLink, m.link_out *= kSlowerLink;
-        change = links ? "slower links reckoned with" : "moves ordered earlier";
+    const auto add = [&change](const std::string& what) { change += (change.empty() ? "" : ", ") + what; };
+    const double share = static_cast<double>(changed) / static_cast<double>(std::max<std::int64_t>(1, ideal));
+    if (share > kChanged) add("op times differ by " + std::to_string(static_cast<int>(100 * share)) + " %");
+    const bool moved = device_->room().in > 0;
+    policy::Machine m = machine(course);
+    if (moved && (far(m.link_in, now->link_in) || far(m.link_out, now->link_out)))
+        add("links carry " + std::to_string(static_cast<long>(m.link_in / 1e6)) + " MB/s in, " + std::to_string(static_cast<long>(m.link_out / 1e6)) + " MB/s out");
+    if (!as_promised(measured, now->promised)) {
+        const double before = course.costs;
+        const Nanoseconds again = fit_costs(course, *now, measured);
+        if (course.costs != before) add("moves cost " + std::to_string(static_cast<int>(100 * course.costs)) + " % of what is assumed");
+        else if (change.empty() && measured > now->promised) course.links *= kSlowerLink, add("slower links reckoned with");
+        if (again.value && again < now->promised) {   // a promise stays, unless it can be a better one
+            std::lock_guard lock(mutex_);
+            course.promise_again(*now, again);
+        }
     }
+    if (change.empty()) return;
+    m = machine(course);
+    if (!moved && now->link_in > 0) m.link_in = now->link_in, m.link_out = now->link_out;
     const auto better = plan(course, what_is_known(course), m, settings_.second_look, course.proven);
     if (!better) return;
     better->change = change;

@@ -37,6 +37,7 @@ struct Rows {
     std::vector<bool> marked;            // steps whose end has to be known: the memory of a later one waits for it
     std::string change;                  // what is different about it; "": it is the first of its kind
     int lookahead = 0;                   // ops ahead of the device at which it takes memory
+    std::shared_ptr<const policy::Plan> plan;   // as the simulator reads it; null: it was stored by an earlier run
 };
 // Sets `marked`: an op that takes memory, for a new buffer or one that was fetched, does so once the op `lookahead` + 1 before it has
 // ended (pager::Op::paced_by).
