@@ -64,6 +64,7 @@ policy::Machine Executor::machine(const Course& course) {
     const std::int64_t typical = trace.header.ideal.value / static_cast<std::int64_t>(std::max<std::size_t>(1, trace.ops.size()));
     m.lookahead = static_cast<int>(std::clamp<std::int64_t>(kWorkAhead.value / std::max<std::int64_t>(1, typical), kLeastAhead, kMostAhead));
     m.turnaround = scaled(kTurnaround, course.costs);
+    if (replay::Replayer* const replayer = replayer_.load(); replayer && settings_.verify_replay > 0) m.hash_rate = replayer->work().hash_rate() / settings_.verify_replay;
     return m;
 }
 

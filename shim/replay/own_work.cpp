@@ -58,7 +58,11 @@ bool OwnWork::start() {
 }
 
 void OwnWork::context_destroying(CUcontext context) {
-    if (context == context_) context_ = nullptr, slots_ = 0, kernels_ = {};
+    if (context != context_) return;
+    context_ = nullptr, slots_ = 0, kernels_ = {};
+    std::lock_guard lock(timing_);
+    begin_ = end_ = nullptr;
+    timing_out_ = false;
 }
 
 std::uint64_t* OwnWork::answers(std::size_t count) {
@@ -99,13 +103,34 @@ CUresult OwnWork::flip(CUdeviceptr at, unsigned char bit, CUstream stream) {
     });
 }
 
+// Submits what looks at so many bytes, between two events if that are more than ever before.
+template <class Submit>
+CUresult OwnWork::timed(std::size_t bytes, CUstream stream, Submit submit) {
+    const pager::Driver& d = pager_.driver();
+    std::unique_lock lock(timing_);
+    if (float ms = 0; timing_out_ && d.cuEventQuery(end_) == CUDA_SUCCESS) {
+        timing_out_ = false;
+        if (d.cuEventElapsedTime(&ms, begin_, end_) == CUDA_SUCCESS && ms > 0) hash_rate_.store(static_cast<double>(timed_bytes_) / (1e-3 * static_cast<double>(ms)), std::memory_order_relaxed);
+    }
+    const auto made = [&d](CUevent& event) { return event || d.cuEventCreate(&event, CU_EVENT_DEFAULT) == CUDA_SUCCESS; };
+    const bool times = bytes > timed_bytes_ && !timing_out_ && d.cuEventElapsedTime && made(begin_) && made(end_) && d.cuEventRecord(begin_, stream) == CUDA_SUCCESS;
+    if (!times) {
+        lock.unlock();
+        return submit();
+    }
+    const CUresult result = submit();
+    timing_out_ = d.cuEventRecord(end_, stream) == CUDA_SUCCESS && result == CUDA_SUCCESS;
+    if (timing_out_) timed_bytes_ = bytes;
+    return result;
+}
+
 CUresult OwnWork::hash(CUdeviceptr at, std::size_t bytes, std::uint64_t* answer, CUstream stream) {
     const CUdeviceptr both[] = {at, slots_};
     return run(both, true, nullptr, stream, [&] {
         CUdeviceptr data = at, slot = slot_of(stream), out = reinterpret_cast<CUdeviceptr>(answer);
         std::uint64_t length = bytes, begin = pager_.arena().begin(), size = pager_.arena().bytes(), blocks = std::clamp<std::uint64_t>(bytes / (8 * 256 * 16), 1, 1024);
         void* arguments[] = {&data, &length, &begin, &size, &slot, &blocks, &out};
-        return pager_.driver().cuLaunchKernel(kernels_.hash_bytes, static_cast<unsigned>(blocks), 1, 1, 256, 1, 1, 0, stream, arguments, nullptr);
+        return timed(bytes, stream, [&] { return pager_.driver().cuLaunchKernel(kernels_.hash_bytes, static_cast<unsigned>(blocks), 1, 1, 256, 1, 1, 0, stream, arguments, nullptr); });
     });
 }
 

@@ -2,12 +2,14 @@
 // it names is there and stays there. Nothing here throws but for want of memory; errors are CUresults and leave nothing undone
 // that the program could notice.
 //
-// Called with the program's context current and no lease held. Not thread-safe but for different streams.
+// Called with the program's context current and no lease held. Not thread-safe but for different streams, and hash_rate().
 #pragma once
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <span>
 
 #include "shim/pager/pager.hpp"
@@ -34,6 +36,8 @@ class OwnWork {
     // For tests: one bit of the byte at `at` changes; waits.
     CUresult flip(CUdeviceptr at, unsigned char bit, CUstream stream);
     CUresult hash(CUdeviceptr at, std::size_t bytes, std::uint64_t* answer, CUstream stream);
+    // Bytes per second of the largest piece that was hashed, by events around it; 0: not known. Any thread.
+    double hash_rate() const { return hash_rate_.load(std::memory_order_relaxed); }
     // Hashes and stops the context unless the hash is `expected`; then `which` is in *report. `report`: answers(report_answers).
     static constexpr std::size_t report_answers = 65;
     CUresult expect(CUdeviceptr at, std::size_t bytes, const pager::Hash& expected, std::uint64_t* report, std::uint64_t which, CUstream stream);
@@ -47,12 +51,19 @@ class OwnWork {
     template <class Submit>
     CUresult run(std::span<const CUdeviceptr> addresses, bool dropped, const CUdeviceptr* overwritten, CUstream stream, Submit submit);
     std::uint64_t slot_of(CUstream stream);
+    template <class Submit>
+    CUresult timed(std::size_t bytes, CUstream stream, Submit submit);
 
     pager::Pager& pager_;
     pager::DevicePager& device_;
     CUcontext context_ = nullptr;
     pager::DevicePager::Kernels kernels_;
     CUdeviceptr slots_ = 0;          // one for each of the streams that ops may be submitted to
+    std::mutex timing_;              // what follows
+    CUevent begin_ = nullptr, end_ = nullptr;   // of the context
+    std::size_t timed_bytes_ = 0;    // of the piece that hash_rate_ is of, or will be
+    bool timing_out_ = false;        // its events were not read
+    std::atomic<double> hash_rate_{0};
 };
 
 }  // namespace udnnmem::replay

@@ -21,6 +21,7 @@ SCALE = 1024
 GRANULE = 4096
 MOST = 1.05
 ETA_BOUND = 0.9
+DEADLINE_MS = 20000   # of the progress rule, which does not go by the modelled clock: the program runs some forty times slower
 ITERATIONS = 14
 FOLLOWED = re.compile(r"(\d+) iterations followed, (\d+) by plan; on the device (\d+) us by plan \((\d+) promised\), (\d+) us on demand")
 SEEN = re.compile(r"(\d+) of (\d+) uses of buffers were seen to write")
@@ -73,7 +74,7 @@ def device(folder, link):
     table = pathlib.Path(folder) / "device.table"
     table.write_text(f"play @0\n{DEVICE}\n")
     rate = link / SCALE
-    return dict(SOFTGPU_TIME=f"table:{table}", SOFTGPU_H2D=rate, SOFTGPU_D2H=rate, SOFTGPU_GRANULARITY=GRANULE)
+    return dict(UDNNMEM_TEST_DEADLINE_MS=DEADLINE_MS, SOFTGPU_TIME=f"table:{table}", SOFTGPU_H2D=rate, SOFTGPU_D2H=rate, SOFTGPU_GRANULARITY=GRANULE)
 
 
 def virtual_ms(run):
