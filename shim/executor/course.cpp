@@ -21,6 +21,12 @@ std::int64_t median(std::vector<std::int64_t> v) {
     return v[v.size() / 2];
 }
 
+Nanoseconds longest_op(const Sequence& sequence) {
+    Nanoseconds longest{0};
+    for (const profiler::TraceOp& op : sequence.plan_trace.ops) longest = std::max(longest, op.duration);
+    return longest;
+}
+
 // Of a way: its first iteration began where the way before it had left things.
 std::int64_t settled(const std::vector<std::int64_t>& times) {
     return times.size() > 1 ? median({times.begin() + 1, times.end()}) : median(times);
@@ -29,10 +35,10 @@ std::int64_t settled(const std::vector<std::int64_t>& times) {
 }  // namespace
 
 Course::Course(int number, Sequence&& learned, const pager::Driver& driver)
-    : id(number), sequence(std::move(learned)), follower(sequence), watch(std::make_unique<WriteWatch>(driver, sequence)), ways_(1), actual_(sequence.steps.size()) {}
+    : id(number), sequence(std::move(learned)), longest(longest_op(sequence)), follower(sequence), watch(std::make_unique<WriteWatch>(driver, sequence)), ways_(1), actual_(sequence.steps.size()) {}
 
 Course::Course(int number, Sequence&& learned, profiler::Trace&& was_seen, std::shared_ptr<replay::Known> was_known, std::shared_ptr<const Rows> rows)
-    : id(number), sequence(std::move(learned)), follower(sequence), stored(true), stage(Stage::planned), seen(std::move(was_seen)), known(std::move(was_known)), proven(known != nullptr),
+    : id(number), sequence(std::move(learned)), longest(longest_op(sequence)), follower(sequence), stored(true), stage(Stage::planned), seen(std::move(was_seen)), known(std::move(was_known)), proven(known != nullptr),
       ways_(1), next_(std::move(rows)), actual_(sequence.steps.size()) {}
 
 std::uint64_t Course::fingerprint() const {

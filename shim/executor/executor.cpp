@@ -286,7 +286,7 @@ void Executor::look_ahead(Place& place, pager::Op& op) {
     }
     if (place.missing) place.missed_at = pager::now_ns();
     place.timed = clock_of_ops_.wants(place.step, static_cast<std::int32_t>(active_->sequence.steps.size()));
-    device_->plan_step(clock_);
+    device_->plan_step(clock_, active_->longest.value);
     const Rows& rows = *active_->rows();
     const std::size_t ahead = static_cast<std::size_t>(rows.lookahead) + 1, n = rows.marked.size();
     const std::uint64_t behind = clock_ - ahead;

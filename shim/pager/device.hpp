@@ -108,8 +108,12 @@ class DevicePager {
 
     // What a plan wants moved, in this order; never waits for a move. Any thread, after the ops named were submitted.
     void order(const Order* orders, std::size_t count);
-    // The program follows a plan and is at `step` of it (from 1, rising): victims are chosen by Buffer::next_use.
-    void plan_step(std::uint64_t step) { plan_clock_.store(step, std::memory_order_relaxed); }
+    // The program follows a plan and is at `step` of it (from 1, rising): victims are chosen by Buffer::next_use. Its ops take so
+    // long at most: what waits for some of them is not late.
+    void plan_step(std::uint64_t step, std::int64_t longest_op_ns) {
+        longest_op_ns_.store(longest_op_ns, std::memory_order_relaxed);
+        plan_clock_.store(step, std::memory_order_relaxed);
+    }
     // It does so no longer: victims are chosen by their last use.
     void forget_orders();
     // Once this returns, no order to drop (that buffer; null: any) given before it will be carried out.
@@ -235,6 +239,7 @@ class DevicePager {
     void start_fetch(Buffer*, std::vector<Frame*> frames, bool copy);
     void grant(Request&, CUresult);
     void hold(Request&);
+    std::int64_t deadline_ns() const;
     bool past_deadline(const Request&) const;
     bool paced(const Request&);
     CUresult map_now(Buffer*, std::vector<Frame*> frames);
@@ -285,6 +290,7 @@ class DevicePager {
     std::vector<Order> ordered_;
     std::atomic<bool> any_ordered_{false}, mover_asleep_{false};
     std::atomic<std::uint64_t> plan_clock_{0};   // 0: no plan is followed
+    std::atomic<std::int64_t> longest_op_ns_{0}; // of that plan
 };
 
 }  // namespace udnnmem::pager

@@ -11,6 +11,8 @@ namespace udnnmem::pager {
 namespace {
 constexpr std::chrono::milliseconds kMarkAgain(2);
 constexpr std::int64_t kPaceOfDeadline = 8;   // a launch is held back for its plan's sake for so much of the deadline at most
+constexpr std::int64_t kOpsInDeadline = 24;   // of a plan, and of the longest: it holds back for a few of them ...
+constexpr std::int64_t kLongestDeadline = 10'000'000'000;   // ... but what was measured may have waited for something itself
 }
 
 CUresult DevicePager::acquire(Request& r) {
@@ -100,13 +102,18 @@ void DevicePager::grant(Request& r, CUresult result) {
     granted_.notify_all();
 }
 
+std::int64_t DevicePager::deadline_ns() const {
+    const std::int64_t ops = follows_plan() ? std::min(kLongestDeadline, kOpsInDeadline * longest_op_ns_.load(std::memory_order_relaxed)) : 0;
+    return std::max(pager_.settings().deadline_ns, ops);
+}
+
 bool DevicePager::past_deadline(const Request& r) const {
-    return holds("deadline") && now_ns() - std::max(r.since_ns, last_progress_ns_) > pager_.settings().deadline_ns;
+    return holds("deadline") && now_ns() - std::max(r.since_ns, last_progress_ns_) > deadline_ns();
 }
 
 // Whether the plan wants its memory left alone for now: the launching thread is further ahead of the device than it reckons with.
 bool DevicePager::paced(const Request& r) {
-    return r.paced_by && follows_plan() && now_ns() - r.since_ns < pager_.settings().deadline_ns / kPaceOfDeadline &&
+    return r.paced_by && follows_plan() && now_ns() - r.since_ns < deadline_ns() / kPaceOfDeadline &&
            !pager_.streams().complete(r.paced_by->bit(), r.paced_number);
 }
 

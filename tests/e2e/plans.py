@@ -53,6 +53,17 @@ def main():
         suite.check("  later than planned:" in text or not any(s["delay_ns"] for s in steps), "the report in words: what was late", text)
         suite.check("  by plan  " in text and "  link 0  " in text, "the report in words", text)
 
+    def long_ops():
+        """What waits for ops of the plan is not late, though the deadline is shorter than they are."""
+        command = [WORKLOADS / "digits-driver", "--depth", "16", "--width", "128", "--batch", "1024", "--iterations", "24", "--report-peak"]
+        expected, peak, _ = plain(command)
+        with tempfile.TemporaryDirectory() as folder:
+            trace = pathlib.Path(folder) / "run.jsonl"
+            case("ops longer than the deadline", command, expected, peak // 2, planned=12, UDNNMEM_RECOMPUTE="off", UDNNMEM_TEST_DEADLINE_MS=1, UDNNMEM_TRACE=trace)
+            lines = [json.loads(line) for line in trace.read_text().splitlines() if '"kind":"summary"' in line]
+        fired = [line["deadlines"] for line in lines if line["planned_iterations"]]
+        suite.check(len(fired) > 1 and fired[-1] - fired[0] <= 3, "ops longer than the deadline: none fires by plan", f"    {fired}")
+
     def plain(command, **options):
         done = Run(command, environment(SOFTGPU_MEMORY="1GiB", **options))
         return done.output.split("peak live")[0], int(done.output.split("peak live bytes ")[1]), done
@@ -76,6 +87,7 @@ def main():
             print(f"digits of {depth} layers at {link / 1e9:g} GB/s: {took / 1e3:.1f} ms an iteration by plan, {promised / 1e3:.1f} promised")
             suite.check(promised / AS_PROMISED <= took <= promised * AS_PROMISED, f"digits of {depth} layers at {link / 1e9:g} GB/s: as promised", done.tail(20))
     recorded(digits("digits-driver", 24), 1600000)
+    long_ops()
     command = digits("digits-driver", 60)
     expected, peak, _ = plain(command)
     for seed in range(500 if FULL else 8):
