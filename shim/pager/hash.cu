@@ -6,14 +6,9 @@
 // ended: the last of its `blocks` blocks, over all launches for it, moves the answer to `answer`, in host memory.
 // `words` counts 8-byte words, `first` those before them.
 
-__device__ static unsigned long long mix(unsigned long long x) {
-    x ^= x >> 32;
-    x *= 0xd6e8feb86659fd93ull;
-    x ^= x >> 32;
-    x *= 0xd6e8feb86659fd93ull;
-    x ^= x >> 32;
-    return x;
-}
+#include "shim/pager/hash_sums.hpp"
+
+using udnnmem::pager::HashSums;
 
 constexpr int kThreads = 256;
 constexpr int kSummers = 16;  // of one warp, and few meetings: a block often has but a few words a thread
@@ -24,19 +19,20 @@ static __device__ void hash_words(const unsigned long long* data, unsigned long 
                                   unsigned long long* slot, unsigned long long blocks, unsigned long long* answer) {
     __shared__ unsigned long long sums[3][kThreads];
     const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
-    unsigned long long low = 0, high = 0, addresses = 0;
-    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < words + (tail != 0); i += step) {
+    const unsigned long long begin = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
+    const unsigned long long key_step = step * HashSums::key;
+    unsigned long long key = (first + begin) * HashSums::key;
+    HashSums mine;
+#pragma unroll 4
+    for (unsigned long long i = begin; i < words; i += step, key += key_step) mine.add(data[i], key, arena_begin, arena_bytes);
+    if (tail && begin == 0) {
         unsigned long long word = 0;
-        if (i < words) word = data[i];
-        else for (unsigned b = 0; b < tail; ++b) word |= (unsigned long long)((const unsigned char*)(data + words))[b] << (8 * b);
-        const unsigned long long key = (first + i) * 0x9e3779b97f4a7c15ull;
-        low += mix(word + key);
-        high += mix((word ^ 0xa0761d6478bd642full) + 3 * key) ^ key;
-        addresses += word - arena_begin < arena_bytes;
+        for (unsigned b = 0; b < tail; ++b) word |= (unsigned long long)((const unsigned char*)(data + words))[b] << (8 * b);
+        mine.add(word, (first + words) * HashSums::key, arena_begin, arena_bytes);
     }
-    sums[0][threadIdx.x] = low;
-    sums[1][threadIdx.x] = high;
-    sums[2][threadIdx.x] = addresses;
+    sums[0][threadIdx.x] = mine.low;
+    sums[1][threadIdx.x] = mine.high;
+    sums[2][threadIdx.x] = mine.addresses;
     __syncthreads();
     if (threadIdx.x >= kSummers) return;
     for (int k = 0; k < 3; ++k)

@@ -1,8 +1,8 @@
 # The hash kernels travel as PTX text. The version is lowered so that a 12.4 driver takes it: they use nothing newer.
-$(B)/gen/shim/pager/hash_ptx.hpp: shim/pager/hash.cu $(BUILD)/config.mk
+$(B)/gen/shim/pager/hash_ptx.hpp: shim/pager/hash.cu shim/pager/hash_sums.hpp $(BUILD)/config.mk
 	@mkdir -p $(@D)
 	@echo "  ptx   $<"
-	@$(NVCC) -ptx -arch=compute_75 -O3 -o $(@:.hpp=.ptx) $<
+	@$(NVCC) -ptx -arch=compute_75 -std=c++17 -I. -O3 -o $(@:.hpp=.ptx) $<
 	@{ echo '#pragma once'; echo 'namespace udnnmem::pager {'; echo 'inline constexpr char kHashPtx[] = R"PTX('; \
 	   sed -e 's/^\.version .*/.version 7.0/' -e '/^\/\//d' $(@:.hpp=.ptx); echo ')PTX";'; echo '}'; } > $@
 $(call objects,shim/pager/hasher.cpp): $(B)/gen/shim/pager/hash_ptx.hpp
