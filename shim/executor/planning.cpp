@@ -122,7 +122,8 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     auto us = [](Nanoseconds t) { return std::to_string(t.value / 1000) + " us"; };
     settings_.say("plan by " + std::string(settings_.planner->name) + " for " + what + ": " + us(outcome.time) + " promised, " + us(outcome.ideal) +
                   " with all memory; " + std::to_string(rows->entries.size()) + " orders, " + std::to_string(rows->replays.size()) + " replays, links " + std::to_string(static_cast<long>(machine.link_in / 1e6)) +
-                  " MB/s in, " + std::to_string(static_cast<long>(machine.link_out / 1e6)) + " MB/s out");
+                  " MB/s in, " + std::to_string(static_cast<long>(machine.link_out / 1e6)) + " MB/s out" +
+                  (machine.hash_rate > 0 ? ", hashes " + std::to_string(static_cast<long>(machine.hash_rate / 1e6)) + " MB/s" : ""));
     return rows;
 }
 

@@ -6,6 +6,7 @@
 namespace udnnmem::replay {
 namespace {
 constexpr std::size_t kSlots = 64, kSlotBytes = 32;   // as hash.cu has them; one for each stream (StreamTable)
+constexpr int kTimings = 64;
 
 CUresult submit_fill(const pager::Driver& d, const FillArguments& f, CUstream stream) {
     if (f.height == 1 && f.elementSize == 1) return d.cuMemsetD8Async(f.dst, static_cast<unsigned char>(f.value), f.width, stream);
@@ -103,24 +104,26 @@ CUresult OwnWork::flip(CUdeviceptr at, unsigned char bit, CUstream stream) {
     });
 }
 
-// Submits what looks at so many bytes, between two events if that are more than ever before.
+// Submits what looks at so many bytes, between two events where that may tell how fast it is at best: of large pieces, and some of
+// them, for other streams are at work beside this one.
 template <class Submit>
 CUresult OwnWork::timed(std::size_t bytes, CUstream stream, Submit submit) {
     const pager::Driver& d = pager_.driver();
     std::unique_lock lock(timing_);
     if (float ms = 0; timing_out_ && d.cuEventQuery(end_) == CUDA_SUCCESS) {
         timing_out_ = false;
-        if (d.cuEventElapsedTime(&ms, begin_, end_) == CUDA_SUCCESS && ms > 0) hash_rate_.store(static_cast<double>(timed_bytes_) / (1e-3 * static_cast<double>(ms)), std::memory_order_relaxed);
+        const double rate = d.cuEventElapsedTime(&ms, begin_, end_) == CUDA_SUCCESS && ms > 0 ? static_cast<double>(timed_bytes_) / (1e-3 * static_cast<double>(ms)) : 0;
+        hash_rate_.store(std::max(rate, hash_rate()), std::memory_order_relaxed);
     }
     const auto made = [&d](CUevent& event) { return event || d.cuEventCreate(&event, CU_EVENT_DEFAULT) == CUDA_SUCCESS; };
-    const bool times = bytes > timed_bytes_ && !timing_out_ && d.cuEventElapsedTime && made(begin_) && made(end_) && d.cuEventRecord(begin_, stream) == CUDA_SUCCESS;
+    const bool times = bytes > timed_bytes_ / 2 && timings_ < kTimings && !timing_out_ && d.cuEventElapsedTime && made(begin_) && made(end_) && d.cuEventRecord(begin_, stream) == CUDA_SUCCESS;
     if (!times) {
         lock.unlock();
         return submit();
     }
     const CUresult result = submit();
     timing_out_ = d.cuEventRecord(end_, stream) == CUDA_SUCCESS && result == CUDA_SUCCESS;
-    if (timing_out_) timed_bytes_ = bytes;
+    if (timing_out_) timed_bytes_ = bytes, ++timings_;
     return result;
 }
 

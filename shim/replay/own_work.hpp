@@ -36,7 +36,7 @@ class OwnWork {
     // For tests: one bit of the byte at `at` changes; waits.
     CUresult flip(CUdeviceptr at, unsigned char bit, CUstream stream);
     CUresult hash(CUdeviceptr at, std::size_t bytes, std::uint64_t* answer, CUstream stream);
-    // Bytes per second of the largest piece that was hashed, by events around it; 0: not known. Any thread.
+    // Bytes per second at which large pieces are hashed at best, by events around some; 0: not known. Any thread.
     double hash_rate() const { return hash_rate_.load(std::memory_order_relaxed); }
     // Hashes and stops the context unless the hash is `expected`; then `which` is in *report. `report`: answers(report_answers).
     static constexpr std::size_t report_answers = 65;
@@ -61,7 +61,8 @@ class OwnWork {
     CUdeviceptr slots_ = 0;          // one for each of the streams that ops may be submitted to
     std::mutex timing_;              // what follows
     CUevent begin_ = nullptr, end_ = nullptr;   // of the context
-    std::size_t timed_bytes_ = 0;    // of the piece that hash_rate_ is of, or will be
+    std::size_t timed_bytes_ = 0;    // of the piece that was timed last
+    int timings_ = 0;
     bool timing_out_ = false;        // its events were not read
     std::atomic<double> hash_rate_{0};
 };
