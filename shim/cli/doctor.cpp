@@ -17,6 +17,7 @@
 #include "shim/cli/commands.hpp"
 #include "shim/cli/format.hpp"
 #include "shim/host/host_memory.hpp"
+#include "shim/host/launcher.hpp"
 #include "shim/cli/installation.hpp"
 #include "shim/cli/trial.hpp"
 #include "shim/frameworks/frameworks.hpp"

@@ -44,7 +44,7 @@ std::optional<Speed> speed_of(const RunRecord& run) {
     } else if (run.summary.planned_ns.value > 0 || run.summary.demand_ns.value > 0) {
         speed = run.summary.planned_ns.value > 0 ? Speed{run.summary.planned_ns, "plan", {}, {}} : Speed{run.summary.demand_ns, "demand", {}, {}};
     } else if (last > first) {
-        speed = Speed{last - first, "learning", {}, {}};
+        return Speed{last - first, "learning", {}, {}};
     }
     if (!speed) return speed;
     const auto share = [&](Nanoseconds of) { return static_cast<double>(of.value) / static_cast<double>(speed->time.value); };

@@ -9,8 +9,8 @@ namespace udnnmem::cli {
 
 struct Speed {
     Nanoseconds time;                  // of an iteration
-    const char* by;                    // "plan" or "demand": medians on the device; "learning": of the one that was recorded, waits and timers included
-    std::optional<double> eta_ideal;   // with everything resident / time
+    const char* by;                    // "plan" or "demand": medians on the device; "learning": of the one that was recorded, with what a program does only once (loading, compiling): no measure of speed
+    std::optional<double> eta_ideal;   // with everything resident / time; none: by learning
     std::optional<double> eta_bound;   // the bound for the run's budget and links, without recompute / time; none: the links are not known, or another iteration was recorded
 };
 

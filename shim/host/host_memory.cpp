@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "shim/host/launcher.hpp"
+
 namespace udnnmem::host {
 namespace {
 
@@ -89,18 +91,6 @@ std::optional<CgroupMemory> cgroup_memory() {
         }
     }
     return tightest;
-}
-
-int ranks_here() {
-    // Of torchrun, Open MPI, MPICH and Intel MPI, MVAPICH2, SLURM.
-    for (const char* name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"}) {
-        const char* const text = std::getenv(name);
-        if (!text) continue;
-        int ranks = 0;
-        const char* const end = text + std::char_traits<char>::length(text);
-        if (const auto [at, error] = std::from_chars(text, end, ranks); error == std::errc() && at == end && ranks > 0) return ranks;
-    }
-    return 1;
 }
 
 std::optional<Bytes> usable_memory() {

@@ -18,11 +18,8 @@ struct CgroupMemory {
 // The tightest memory limit of this process' cgroup and those above it (version 2 or 1); none: unlimited.
 std::optional<CgroupMemory> cgroup_memory();
 
-// Processes of one job on this machine, by what its launcher put into the environment (torchrun, MPI, SLURM); 1 where
-// nothing did.
-int ranks_here();
-
-// What one of those ranks may take: the smaller of MemAvailable and what the cgroup leaves, divided by the ranks.
+// What one rank may take: the smaller of MemAvailable and what the cgroup leaves, divided by the job's ranks on this machine
+// (launcher.hpp).
 // Shares (UDNNMEM_HOST_BUDGET=80%) are of this.
 std::optional<Bytes> usable_memory();
 

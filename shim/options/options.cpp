@@ -63,6 +63,8 @@ Expected<void> check_field(const OptionRow& row, std::string_view where, const c
     return {};
 }
 
+const OptionRow& row_of(std::string_view variable) { return *std::ranges::find(rows, variable, &OptionRow::variable); }
+
 Error out_of_memory() { return Error{"out of memory while reading the options"}; }
 
 // Levenshtein's distance; names are short.
@@ -95,6 +97,8 @@ std::string first_word_of(const char* path) {
     return std::string(whole.substr(0, whole.find_first_of(std::string_view("\0\n", 2))));
 }
 
+const char* from_environment(const char* variable) { return std::getenv(variable); }
+
 }  // namespace
 
 std::span<const OptionRow> option_rows() { return rows; }
@@ -113,14 +117,28 @@ Expected<Options> parse_options(const Lookup& lookup) noexcept try {
     ++row;
 #include "shim/options/options.def"
 #undef OPTION
+    const OptionRow& host_budget = row_of("UDNNMEM_HOST_BUDGET");
+    if (options.host_budget.form == Size::Form::automatic)
+        if (auto r = read(host_budget, host_budget.variable, host_budget.otherwise, options.host_budget); !r) return tl::make_unexpected(r.error());
     return options;
 } catch (const std::bad_alloc&) {
     return tl::make_unexpected(out_of_memory());
 }
 
 Expected<Options> parse_options() noexcept {
-    return parse_options([](const char* variable) -> const char* { return std::getenv(variable); });
+    return parse_options(from_environment);
 }
+
+bool switched_off(const Lookup& lookup) noexcept try {
+    const OptionRow& row = row_of("UDNNMEM_DISABLE");
+    Switch off{};
+    const char* const text = lookup(row.variable);
+    return text && *text && read(row, row.variable, text, off) && off;
+} catch (const std::bad_alloc&) {
+    return false;
+}
+
+bool switched_off() noexcept { return switched_off(from_environment); }
 
 Expected<void> check_option(const OptionRow& row, std::string_view where, const char* text) noexcept try {
     if (auto r = check_field(row, where, text); !r) return r;

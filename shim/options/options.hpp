@@ -40,6 +40,10 @@ using Lookup = std::function<const char*(const char* variable)>;
 Expected<Options> parse_options(const Lookup& lookup) noexcept;
 Expected<Options> parse_options() noexcept;
 
+// Whether UDNNMEM_DISABLE says so, whatever the other options say (a wrong value of one of them is no reason to be there).
+bool switched_off(const Lookup& lookup) noexcept;
+bool switched_off() noexcept;
+
 // Whether `text` would do as the value of a row. Error: as parse_options(), naming `where` ("--budget").
 Expected<void> check_option(const OptionRow& row, std::string_view where, const char* text) noexcept;
 

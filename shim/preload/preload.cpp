@@ -28,21 +28,19 @@ void register_math_calls() {
 
 __attribute__((constructor)) void install_handlers() {
     using namespace udnnmem;
-    bool disabled = false;
     register_math_calls();
-    if (std::getenv("UDNNMEM_DISABLE") || std::getenv("UDNNMEM_DEBUG") || std::getenv("UDNNMEM_HIDE_EXPORTS")) {
+    if (switched_off()) {
+        interpose::close_doors();
+        return;
+    }
+    if (std::getenv("UDNNMEM_DEBUG") || std::getenv("UDNNMEM_HIDE_EXPORTS")) {
         if (const auto options = parse_options()) {  // a wrong value is complained about when the program reaches for CUDA
-            disabled = options->disable;
             if (options->hide_exports) interpose::hide_exports();
             if (options->debug == Level::trace) {
                 log::configure(options->debug, options->debug_file);
                 interpose::trace_lookups([](const char* line) noexcept { log::trace("{}", line); });
             }
         }
-    }
-    if (disabled) {
-        interpose::close_doors();
-        return;
     }
     interpose::install(&preload::handlers);
     Dl_info own{};

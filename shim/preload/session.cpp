@@ -5,7 +5,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <initializer_list>
 #include <mutex>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include "profiler/trace/writer/run_lines.hpp"
 #include "shim/host/card.hpp"
 #include "shim/host/host_memory.hpp"
+#include "shim/host/launcher.hpp"
 #include "shim/host/tools.hpp"
 #include "shim/log/log.hpp"
 #include "shim/options/pattern.hpp"
@@ -41,20 +41,6 @@ pager::Driver driver_table(const char** missing) {
 #undef UDNNMEM_FILL
     return d;
 }
-
-// What a launcher of ranks (torchrun, mpirun, srun) put into the first of these variables that is set; -1: no number.
-std::int32_t number_in(std::initializer_list<const char*> names) {
-    for (const char* name : names) {
-        const char* text = std::getenv(name);
-        if (!text || !*text) continue;
-        char* end = nullptr;
-        const long value = std::strtol(text, &end, 10);
-        return *end || value < 0 || value > INT32_MAX ? -1 : static_cast<std::int32_t>(value);
-    }
-    return -1;
-}
-
-std::int32_t rank_here() { return number_in({"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}); }
 
 void forked_child() {
     // The mover's thread and the driver's state are the parent's.
@@ -251,9 +237,10 @@ void Session::open_trace() {
     settings.header.version = UDNNMEM_VERSION;
     settings.header.host = host;
     settings.header.pid = getpid();
-    settings.header.rank = rank_here();
-    settings.header.local_rank = number_in({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"});
-    settings.header.world_size = number_in({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"});
+    const host::Ranks ranks = host::launched_ranks();
+    settings.header.rank = ranks.rank;
+    settings.header.local_rank = ranks.local_rank;
+    settings.header.world_size = ranks.world_size;
     timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     settings.header.started_unix_ns = now.tv_sec * 1'000'000'000LL + now.tv_nsec;
@@ -399,7 +386,7 @@ profiler::RunSummary Session::figures() {
 std::string Session::live_figures() {
     const profiler::RunSummary f = figures();
     profiler::JsonLine run("run");
-    run.add("pid", static_cast<std::int64_t>(getpid())).add("name", program_invocation_short_name).add("version", UDNNMEM_VERSION).add("rank", rank_here());
+    run.add("pid", static_cast<std::int64_t>(getpid())).add("name", program_invocation_short_name).add("version", UDNNMEM_VERSION).add("rank", host::launched_ranks().rank);
     run.add("policy", name_of(options_.policy)).add("state", f.planned_iterations ? "by plan" : learning() && learner_->recorder.hears_ops() ? "learning" : "on demand");
 #define FIGURE(type, name) run.add(#name, f.name);
 #include "profiler/trace/run_record.def"

@@ -201,8 +201,16 @@ UDNNMEM_QUIET=1" ]
         run env "$variable=4" UDNNMEM_HOST_BUDGET=100% "$tool" doctor
         [[ "$output" == *"available to 4 ranks, host budget "* ]]
     done
-    LOCAL_WORLD_SIZE=many run "$tool" doctor
-    [[ "$output" != *ranks* ]]
+    SLURM_STEP_TASKS_PER_NODE='3(x2),4' UDNNMEM_HOST_BUDGET=100% run "$tool" doctor
+    [[ "$output" == *"available to 4 ranks, host budget "* ]]
+    for node in 0:3 1:3 2:4; do
+        SLURM_NODEID=${node%:*} SLURM_NTASKS_PER_NODE=8 SLURM_STEP_TASKS_PER_NODE='3(x2),4' UDNNMEM_HOST_BUDGET=100% run "$tool" doctor
+        [[ "$output" == *"available to ${node#*:} ranks, host budget "* ]]
+    done
+    for wrong in LOCAL_WORLD_SIZE=many 'SLURM_STEP_TASKS_PER_NODE=3(x' SLURM_STEP_TASKS_PER_NODE=,; do
+        run env "$wrong" "$tool" doctor
+        [[ "$output" != *ranks* ]]
+    done
 }
 
 @test "doctor shows each option's value and where it is from" {

@@ -39,6 +39,7 @@ def options():
     case("a misspelt option", ["UDNNMEM_BUGDET is no option of this version and was ignored; did you mean UDNNMEM_BUDGET?"],
          preloaded(UDNNMEM_BUGDET="1GiB", UDNNMEM_QUIET=1))
     case("UDNNMEM_DISABLE=1", [], preloaded(UDNNMEM_DISABLE=1))
+    case("UDNNMEM_DISABLE=1 beside a wrong value", [], preloaded(UDNNMEM_DISABLE=1, UDNNMEM_BUDGET="12Gig"))
     case("UDNNMEM_ONLY=other", [], preloaded(UDNNMEM_ONLY="other*"))
     case("UDNNMEM_ONLY=digits*", ["manages device 0", "device 0: budget"], preloaded(UDNNMEM_ONLY="other*,digits-r*"))
     case("UDNNMEM_QUIET=1", [], preloaded(UDNNMEM_QUIET=1))

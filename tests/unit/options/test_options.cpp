@@ -63,6 +63,24 @@ TEST_CASE("an empty variable counts as unset") {
     CHECK_FALSE(options->disable);
 }
 
+TEST_CASE("the host budget has no auto of its own") {
+    const auto options = parse({{"UDNNMEM_HOST_BUDGET", "auto"}});
+    REQUIRE(options);
+    CHECK(options->host_budget.form == Size::Form::share);
+    CHECK(options->host_budget.share == 0.8);
+}
+
+TEST_CASE("switched off, whatever the other options are") {
+    const auto off = [](const char* value) {
+        return switched_off([&](const char* variable) { return std::string_view(variable) == "UDNNMEM_DISABLE" ? value : "nonsense"; });
+    };
+    CHECK(off("1"));
+    CHECK_FALSE(off("0"));
+    CHECK_FALSE(off(""));
+    CHECK_FALSE(off(nullptr));
+    CHECK_FALSE(off("perhaps"));
+}
+
 TEST_CASE("sizes: units, shares, auto") {
     CHECK(size("12GiB").bytes == Bytes(12ll << 30));
     CHECK(size("800MiB").bytes == Bytes(800ll << 20));
