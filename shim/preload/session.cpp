@@ -21,6 +21,7 @@
 #include "shim/log/log.hpp"
 #include "shim/options/pattern.hpp"
 #include "shim/preload/link_cache.hpp"
+#include "shim/preload/uncaptured.hpp"
 
 extern char** environ;
 
@@ -39,6 +40,10 @@ pager::Driver driver_table(const char** missing) {
     if (required && !d.symbol && !*missing) *missing = #symbol;
     UDNNMEM_PAGER_DRIVER_CALLS(UDNNMEM_FILL)
 #undef UDNNMEM_FILL
+    if (*missing) return d;
+    d.cuEventQuery = UDNNMEM_UNCAPTURED(cuEventQuery);
+    d.cuStreamSynchronize = UDNNMEM_UNCAPTURED(cuStreamSynchronize);
+    d.cuMemHostAlloc = UDNNMEM_UNCAPTURED(cuMemHostAlloc);
     return d;
 }
 

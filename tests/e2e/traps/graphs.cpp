@@ -50,6 +50,44 @@ void capture_while_moving(unsigned seed) {
   tell("z", read(z, kWords));
 }
 
+// Captured in the strictest mode while another thread, which knows nothing of it, submits to its own stream: what the library
+// asks about that thread's work must not break the capture.
+void capture_beside(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped(), y = w.stepped(), z = w.stepped(), u = w.stepped(), v = w.stepped();
+  std::vector<CUdeviceptr> more;
+  for (int i = 0; i < 6; i++) more.push_back(w.stepped());
+  std::atomic<bool> stop{false};
+  std::atomic<int> rounds{0};
+  std::thread other([&] {
+    CHECK(cuCtxSetCurrent(w.context));
+    const CUstream s = w.stream();
+    while (!stop) {
+      for (unsigned i = 0; i < 100; i++) CHECK(cuMemsetD32Async(i % 2 ? u : v, i, 1000, s));
+      for (const CUdeviceptr at : more) launch_wide(s, w.add, u, at, at, kWords);
+      CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;  // a wait of the program's own would be refused
+      CHECK(cuThreadExchangeStreamCaptureMode(&mode));
+      CHECK(cuStreamSynchronize(s));
+      CHECK(cuThreadExchangeStreamCaptureMode(&mode));
+      rounds++;
+    }
+  });
+  const CUstream s = w.stream();
+  for (unsigned round = 0; round < 6; round++) {
+    Graph g;
+    g.capture(s, [&](CUstream c) {
+      for (const int until = rounds + 2; rounds < until;) std::this_thread::yield();
+      for (int i = 0; i < 10; i++) launch_wide(c, w.add, x, y, z, kWords);
+      CHECK(cuMemcpyDtoDAsync(x, z, kWords * 4ul, c));
+    }, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    CHECK(cuGraphLaunch(g.exec, s));
+    CHECK(cuStreamSynchronize(s));
+  }
+  stop = true;
+  other.join();
+  for (const CUdeviceptr at : {x, y, z}) tell("words", read(at, kWords));
+}
+
 // Between its launches all of the graph's buffers are pushed out; its addresses are what they were.
 void frozen_addresses(unsigned seed) {
   World w(seed);
@@ -276,6 +314,7 @@ void nested(unsigned seed) {
 
 const std::vector<Trap> graph_traps = {
     {"capture-while-moving", Needs::moves, capture_while_moving},
+    {"capture-beside", Needs::moves, capture_beside},
     {"graph-frozen", Needs::moves, frozen_addresses},
     {"graph-updated", Needs::moves, updated},
     {"graph-in-pieces", Needs::moves, in_pieces},
