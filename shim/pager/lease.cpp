@@ -1,5 +1,7 @@
 #include "shim/pager/lease.hpp"
 
+#include <utility>
+
 namespace udnnmem::pager {
 namespace {
 
@@ -18,25 +20,25 @@ Lease* adopt() {
     return lease;
 }
 
-// Gives the lease back when the thread ends. Driver calls from later destructors of the same thread adopt one again.
+thread_local Lease* t_lease __attribute__((tls_model("initial-exec"))) = nullptr;
+thread_local bool t_ended __attribute__((tls_model("initial-exec"))) = false;
+
+// Gives the lease back when the thread ends. Driver calls from later destructors of the same thread adopt another, for good.
 struct Owner {
-    Lease* lease = nullptr;
     ~Owner() {
-        if (lease) lease->in_use.store(false, std::memory_order_release);
-        lease = nullptr;
+        t_ended = true;
+        if (Lease* const lease = std::exchange(t_lease, nullptr)) lease->in_use.store(false, std::memory_order_release);
     }
 };
 
 }  // namespace
 
 Lease& my_lease() {
-    static thread_local Lease* mine __attribute__((tls_model("initial-exec"))) = nullptr;
-    if (!mine) [[unlikely]] {
-        static thread_local Owner owner;
-        mine = adopt();
-        owner.lease = mine;
+    if (!t_lease) [[unlikely]] {
+        if (!t_ended) static thread_local Owner owner;
+        t_lease = adopt();
     }
-    return *mine;
+    return *t_lease;
 }
 
 bool leased(const Buffer* buffer) {
