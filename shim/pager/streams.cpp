@@ -16,7 +16,21 @@ struct Recent {
 };
 constexpr int kRecent = 4;
 thread_local Recent t_recent[kRecent] __attribute__((tls_model("initial-exec")));
-thread_local int t_thread_tag __attribute__((tls_model("initial-exec")));  // its address names the thread
+// Names the thread. Not an address: what a thread leaves behind is the next one's.
+thread_local std::uint64_t t_thread __attribute__((tls_model("initial-exec")));
+std::atomic<std::uint64_t> g_threads{0};
+
+// Gone with the thread; in its last destructors it is so already.
+std::weak_ptr<const void> this_thread() {
+    static thread_local bool ended __attribute__((tls_model("initial-exec"))) = false;
+    struct Life {
+        std::shared_ptr<const char> lives = std::make_shared<const char>();
+        ~Life() { ended = true; }
+    };
+    if (ended) return {};
+    static thread_local const Life life;
+    return life.lives;
+}
 
 void raise(std::atomic<std::uint64_t>& at_least, std::uint64_t value) {
     std::uint64_t seen = at_least.load(std::memory_order_relaxed);
@@ -34,13 +48,13 @@ StreamSlot& StreamTable::slot(CUstream stream) {
         if (r.stream == stream && r.context == context && r.generation == generation) return *r.slot;
 
     const bool per_thread = stream == CU_STREAM_PER_THREAD;
-    // Per-thread slots are keyed by the thread as well, through the address of its tag.
-    CUstream key = per_thread ? reinterpret_cast<CUstream>(&t_thread_tag) : stream;
+    if (per_thread && !t_thread) t_thread = g_threads.fetch_add(1) + 1;
+    const CUstream key = per_thread ? reinterpret_cast<CUstream>(t_thread) : stream;
     StreamSlot* found = nullptr;
     {
         std::lock_guard lock(mutex_);
         for (auto& s : slots_)
-            if (s->alive && s->stream == key && (!context || s->context == context)) found = s.get();
+            if (s->alive && s->stream == key && s->per_thread == per_thread && (!context || s->context == context)) found = s.get();
         const bool handle = stream != CU_STREAM_LEGACY && !per_thread;
         if (!context && (!found || !found->context)) insist([&] { return driver_.cuCtxGetCurrent(&context); });
         if (!found) found = make_slot(key, context, per_thread);
@@ -53,6 +67,7 @@ StreamSlot& StreamTable::slot(CUstream stream) {
 }
 
 StreamSlot* StreamTable::make_slot(CUstream stream, CUcontext context, bool per_thread) {
+    retire_ended_threads();
     // The slot of a dead stream serves again once all that ever ran there has completed.
     for (auto& s : slots_) {
         if (s->alive || s->completed.load() < s->last_op.load()) continue;
@@ -61,6 +76,7 @@ StreamSlot* StreamTable::make_slot(CUstream stream, CUcontext context, bool per_
         s->stream = stream;
         s->context = context;
         s->per_thread = per_thread;
+        s->thread = per_thread ? this_thread() : std::weak_ptr<const void>();
         s->completed.store(s->last_op.load());
         s->marked.store(s->last_op.load());
         s->unmarked.store(0);
@@ -71,10 +87,20 @@ StreamSlot* StreamTable::make_slot(CUstream stream, CUcontext context, bool per_
     slot->stream = stream;
     slot->context = context;
     slot->per_thread = per_thread;
+    if (per_thread) slot->thread = this_thread();
     slot->index = static_cast<int>(slots_.size());
     slots_.push_back(std::move(slot));
     slot_count_.store(static_cast<int>(slots_.size()), std::memory_order_release);
     return slots_.back().get();
+}
+
+// Caller holds mutex_.
+void StreamTable::retire_ended_threads() {
+    for (auto& s : slots_) {
+        if (!s->alive || !s->per_thread || !s->thread.expired()) continue;
+        s->alive = false;
+        generation_.fetch_add(1);
+    }
 }
 
 CUevent StreamTable::take_event(CUcontext context) {
@@ -122,7 +148,7 @@ void StreamTable::submitted(StreamSlot& s, std::uint64_t number) {
 
 void StreamTable::mark(StreamSlot& s) {
     if (s.last_op.load() <= s.marked.load()) return;
-    if (capturing() && (s.stream == CU_STREAM_LEGACY || s.per_thread || is_capturing(s.stream))) return;
+    if (capturing() && (s.stream == CU_STREAM_LEGACY || is_capturing(s.per_thread ? CU_STREAM_PER_THREAD : s.stream))) return;
     poll(s);
     record_mark(s);
 }

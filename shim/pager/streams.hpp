@@ -29,7 +29,8 @@ struct StreamSlot {
     CUstream stream = nullptr;
     CUcontext context = nullptr;
     int index = 0;
-    bool per_thread = false;
+    bool per_thread = false;                   // `stream` is the number of its thread
+    std::weak_ptr<const void> thread;          // that one, while it lives
     std::atomic<bool> alive{true};
     std::atomic<std::uint64_t> last_op{0};     // newest op on this stream
     std::atomic<std::uint64_t> marked{0};      // covered by the newest mark
@@ -85,6 +86,7 @@ class StreamTable {
 
   private:
     StreamSlot* make_slot(CUstream stream, CUcontext context, bool per_thread);
+    void retire_ended_threads();
     void record_mark(StreamSlot&);
     void poll(StreamSlot&);
     CUevent take_event(CUcontext context);
@@ -101,7 +103,6 @@ class StreamTable {
         CUevent event;
     };
     std::vector<Spare> spare_;
-    friend class StreamTableTest;
 };
 
 }  // namespace udnnmem::pager

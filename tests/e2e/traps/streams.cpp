@@ -96,6 +96,39 @@ void stream_kinds(unsigned seed) {
   }
 }
 
+// What a thread freed in the order of its own stream is still to be read there when the thread is gone and another, whose
+// thread-local data is where the first one's was, allocates on its own stream.
+void thread_after_thread(unsigned seed) {
+  World w(seed);
+  const CUfunction late = w.kernel("late_fill");
+  const CUdeviceptr sum = w.allocate(kWords * 4ul);
+  const auto in_thread = [&](const std::function<void(CUstream)>& body) {
+    std::thread([&] {
+      CHECK(cuCtxSetCurrent(w.context));
+      body(CU_STREAM_PER_THREAD);
+    }).join();
+  };
+  for (unsigned round = 0; round < 8; round++) {
+    const unsigned words = round % 2 ? 50 : kWords;
+    in_thread([&](CUstream s) {
+      CUdeviceptr x;
+      CHECK(cuMemAllocAsync(&x, words * 4ul, s));
+      launch(s, late, 1, x, words, seed, w.long_enough(4'000'000));
+      launch_wide(s, w.add, x, x, sum, words);
+      CHECK(cuMemFreeAsync(x, s));
+    });
+    in_thread([&](CUstream s) {
+      CUdeviceptr y;
+      CHECK(cuMemAllocAsync(&y, words * 4ul, s));
+      CHECK(cuMemsetD32Async(y, words, words, s));
+      CHECK(cuMemFreeAsync(y, s));
+    });
+    CHECK(cuCtxSynchronize());
+    tell("sum", read(sum, words));
+  }
+  w.press(w.stream());
+}
+
 // A kernel on x waits behind a gate, on a stream that may be gone by then; everything else is pushed out and x read
 // while the kernel runs.
 template <bool destroy>
@@ -292,6 +325,7 @@ const std::vector<Trap> stream_traps = {
     {"gate-opened-later", Needs::moves, gate_opened_later},
     {"gate-in-buffer", Needs::moves, gate_in_buffer},
     {"stream-kinds", Needs::moves, stream_kinds},
+    {"thread-after-thread", Needs::moves, thread_after_thread},
     {"late-start", Needs::moves, late_start<false>},
     {"stream-destroyed", Needs::moves, late_start<true>},
     {"many-streams", Needs::moves, many_streams},
