@@ -1,4 +1,5 @@
-// Small allocations, carved from slabs that never leave the device: 256-byte units, first fit, neighbours merged.
+// Small allocations, carved from slabs that never leave the device: 512-byte units (what textures are
+// aligned to, and cuMemAlloc with them), first fit, neighbours merged.
 //
 // Invariants: guarded by the device's mutex; a slab is a pinned Buffer; a block freed in stream order is given
 // only to its own stream until every op before the free has completed.
@@ -18,7 +19,7 @@ class DevicePager;
 
 class SlabAllocator {
   public:
-    static constexpr std::size_t kUnit = 256;
+    static constexpr std::size_t kUnit = 512;
 
     explicit SlabAllocator(DevicePager& device) : device_(device) {}
 
@@ -39,6 +40,9 @@ class SlabAllocator {
         }
     }
     bool find(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool = nullptr, CUcontext* context = nullptr) const;
+
+    // Whether `at` was part of a block that is freed in the order of work which has not completed.
+    bool used_until_freed(CUdeviceptr at) const;
 
     // Empty if every byte of the slabs is free, live or pending, and only one of them.
     std::string is_valid() const;
