@@ -197,6 +197,7 @@ Buffer* DevicePager::take_parked(std::size_t capacity, StreamSlot* slot) {
         b->host_valid = b->hash_known = false;
         b->table = b->opaque = b->touched = b->host_changed = false;
         b->drags.clear();
+        b->through.clear();
         b->looked_through = 0;
         b->next_use = 0;
         b->pinned = b->stream_ordered = false;
@@ -383,7 +384,7 @@ void DevicePager::wrote_pointers(Buffer* table, CUdeviceptr at, std::size_t byte
     Lock lock(mutex_);
     std::erase_if(table->drags, [&](const Buffer::Drag& d) { return d.at >= at && d.at < at + bytes; });
     table->drags.insert(table->drags.end(), targets.begin(), targets.end());
-    table->table.store(!table->drags.empty(), std::memory_order_release);
+    table->table.store(table->opaque || !table->drags.empty(), std::memory_order_release);
     pager_.learned();
 }
 

@@ -72,6 +72,7 @@ struct Buffer {
         bool operator==(const Drag&) const = default;
     };
     std::vector<Drag> drags;     // what its contents point to
+    std::vector<Buffer*> through;  // tables that were found to lead here: ops that named them before that may be using it
     std::uint64_t parked_at = 0; // freed and kept mapped: sequence number of the free ...
     int parked_slot = -1;        // ... and the stream that may have it at once
 };

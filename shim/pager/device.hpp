@@ -197,6 +197,7 @@ class DevicePager {
     void lost(const Buffer*, const char* what);
     void learn_table(Buffer*, std::uint64_t addresses);
     std::vector<Buffer*> to_search(const Buffer*);
+    void found_way(Buffer* table, CUdeviceptr address);
     bool note_addresses(Move&, const std::vector<Hasher::Found>&, const std::vector<Buffer*>& looked_at, std::uint64_t seen);
     void search_thoroughly(Move&, const std::vector<Buffer*>&, std::uint64_t seen);
     bool begin_search(Move&, CUstream);

@@ -25,7 +25,6 @@ struct Move {
     Stage stage = Stage::quiesce;
     Buffer* buffer = nullptr;
     std::vector<Frame*> frames;   // fetch: the device frames it fills
-    std::vector<Buffer*> through; // tables that were found to lead to the buffer: ops that name them may be using it
     bool copy = true;             // fetch: contents are wanted
     bool clean = false;           // evict: nothing had to be copied
     bool drop = false;            // evict: nothing is copied, the contents are given up

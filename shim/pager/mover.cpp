@@ -218,34 +218,61 @@ void DevicePager::learn_table(Buffer* b, std::uint64_t addresses) {
 
 // Kernels may have written the address of a buffer to memory from where ops that we let pass can reach it: slabs and
 // buffers of one granule are searched, as far as they were used since (what larger tables hold is learned when they move
-// themselves). Whatever wrote it was given it, so it named the buffer and has completed (quiet()), or carried
-// it from another table.
+// themselves), also those that the program has freed behind ops that are still to come. Whatever wrote it was given it, so it
+// named the buffer and has completed (quiet()), or carried it from another table.
 std::vector<Buffer*> DevicePager::to_search(const Buffer* b) {
     const std::uint64_t used = std::max(b->last_use.load(), everything_use_);
     std::vector<Buffer*> dirty;
     for (Buffer* s : buffers_)
-        if (s->live && s != b && (s->slab || s->capacity == granule()) && (!s->device_frames.empty() || (!s->host_frames.empty() && backing_->host_frames_can_be_mapped())) &&
-            std::max(s->last_use.load(), everything_use_) > s->looked_through && used > s->looked_through) dirty.push_back(s);
+        if (s != b && (s->slab || s->capacity == granule()) && (!s->device_frames.empty() || (!s->host_frames.empty() && backing_->host_frames_can_be_mapped())) &&
+            std::max(s->last_use.load(), everything_use_) > s->looked_through && used > s->looked_through && (s->live || !quiet(s))) dirty.push_back(s);
     return dirty;
+}
+
+// `table` was found to hold `address`: ops that named it before anybody knew may be using what is there, and what that leads to.
+void DevicePager::found_way(Buffer* table, CUdeviceptr address) {
+    std::vector<CUdeviceptr> ways{address};
+    std::vector<Buffer*> reached;
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+        Buffer* const b = pager_.find(ways[i]);
+        if (!b || b->device != this || (!b->slab && std::ranges::find(reached, b) != reached.end())) continue;
+        reached.push_back(b);
+        if (b->opaque) {
+            everything_use_ = std::max(everything_use_, table->last_use.load());
+            everything_streams_ |= table->streams.load();
+        }
+        if (!b->slab && std::ranges::find(b->through, table) == b->through.end()) b->through.push_back(table);
+        CUdeviceptr base = b->base;
+        std::size_t bytes = b->capacity;
+        if (b->slab && !slabs_.find(ways[i], base, bytes)) continue;
+        for (const Buffer::Drag& d : b->drags)
+            if (d.at >= base && d.at < base + bytes && std::ranges::find(ways, d.address) == ways.end()) ways.push_back(d.address);
+    }
 }
 
 // Remembers what was found. False: some of it leads to the move's buffer; ops that name those are to be waited out too.
 bool DevicePager::note_addresses(Move& m, const std::vector<Hasher::Found>& found, const std::vector<Buffer*>& looked_at, std::uint64_t seen) {
+    std::vector<std::pair<Buffer*, CUdeviceptr>> ways;
     for (auto [at, address] : found) {
         Buffer* target = pager_.find(address);
-        Buffer* slab = pager_.find(at);
+        Buffer* table = pager_.find(at);
         const Buffer::Drag drag{at, address, target};
         CUdeviceptr base;
         std::size_t bytes;
-        if (!target || !slab || (target == slab && !slab->slab) || (slab->slab && !slabs_.find(at, base, bytes))) continue;
-        if (std::find(slab->drags.begin(), slab->drags.end(), drag) != slab->drags.end()) continue;
-        slab->drags.push_back(drag);
-        slab->table.store(true, std::memory_order_seq_cst);
+        if (!target || !table || (target == table && !table->slab)) continue;
+        if (table->slab && !slabs_.find(at, base, bytes)) {
+            if (slabs_.used_until_freed(at)) ways.emplace_back(table, address);
+            continue;
+        }
+        if (std::find(table->drags.begin(), table->drags.end(), drag) != table->drags.end()) continue;
+        table->drags.push_back(drag);
+        table->table.store(true, std::memory_order_seq_cst);
         pager_.learned();
-        if (target == m.buffer && std::find(m.through.begin(), m.through.end(), slab) == m.through.end()) m.through.push_back(slab);
+        ways.emplace_back(table, address);
     }
+    for (auto [table, address] : ways) found_way(table, address);
     for (Buffer* s : looked_at) s->looked_through = std::max(s->looked_through, seen);
-    return m.through.empty();
+    return m.buffer->through.empty();
 }
 
 // Too much for one search: all at once, or buffer by buffer, and waited for.
@@ -265,7 +292,7 @@ void DevicePager::search_thoroughly(Move& m, const std::vector<Buffer*>& dirty, 
         s->table.store(true, std::memory_order_seq_cst);
         pager_.learned();
         s->looked_through = UINT64_MAX;
-        m.through.push_back(s);
+        m.buffer->through.push_back(s);
     }
 }
 
@@ -287,7 +314,7 @@ bool DevicePager::begin_search(Move& m, CUstream stream) {
     }
     m.search = -1;
     search_thoroughly(m, m.searched, m.seen);
-    return m.through.empty();
+    return m.buffer->through.empty();
 }
 
 // After the move's stream has passed. False: the search found a way to the buffer, the move starts over.
@@ -298,7 +325,7 @@ bool DevicePager::settled(Move& m) {
     m.search = -1;
     if (all) note_addresses(m, found, m.searched, m.seen);
     else search_thoroughly(m, m.searched, m.seen);
-    if (m.through.empty()) return true;
+    if (m.buffer->through.empty()) return true;
     if (m.ticket >= 0) hasher_.read(m.ticket, nullptr);
     m.ticket = -1;
     m.stage = Move::Stage::quiesce;
@@ -309,7 +336,7 @@ bool DevicePager::settled(Move& m) {
 // ops have completed.
 bool DevicePager::unreachable(Move& m) {
     Buffer* b = m.buffer;
-    for (Buffer* s : m.through) {
+    for (Buffer* s : b->through) {
         if (leased(s)) return false;
         b->streams.fetch_or(s->streams.load());
         const std::uint64_t used = s->last_use.load();
@@ -317,7 +344,7 @@ bool DevicePager::unreachable(Move& m) {
         while (seen < used && !b->last_use.compare_exchange_weak(seen, used)) {
         }
     }
-    m.through.clear();
+    b->through.clear();
     return quiet(b);
 }
 

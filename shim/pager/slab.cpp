@@ -89,6 +89,10 @@ bool SlabAllocator::find(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, 
     return true;
 }
 
+bool SlabAllocator::used_until_freed(CUdeviceptr at) const {
+    return std::ranges::any_of(pending_, [&](const Pending& p) { return at >= p.at && at < p.at + p.units && !device_.pager_.streams().complete(p.streams, p.number); });
+}
+
 std::string SlabAllocator::is_valid() const {
     std::map<CUdeviceptr, std::size_t> all(free_);
     for (const auto& [at, block] : live_)

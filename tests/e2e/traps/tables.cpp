@@ -94,13 +94,74 @@ void trap(unsigned seed) {
   through_table(seed, entries, write);
 }
 
+// Nearly all memory is needed while a kernel toils on what a table leads to. `make` writes the table, all ordered before `s`.
+void while_needed(World& w, CUdeviceptr x, const std::function<CUdeviceptr(CUstream s)>& make, bool free_behind) {
+  const CUdeviceptr lost = w.allocate(4);
+  const unsigned most = kBudget / 4 - 40000;
+  const CUdeviceptr big = w.allocate(most * 4ul);
+  const CUfunction toil = w.kernel("toil_table"), late = w.kernel("late_fill");
+  const CUstream s = w.stream(), other = w.stream();
+  CHECK(cuMemsetD32(lost, 0, 1));
+  for (unsigned round = 0; round < 4; round++) {
+    const CUdeviceptr table = make(s);
+    for (int i = 0; i < 6; i++) launch(s, late, 1, lost, 0u, 0u, w.long_enough(1'000'000));  // kernels run one by one here: time for others to come in between
+    launch(s, toil, 1, table, 3u, 1u, w.toil_words(), kStride, w.toil_ns(), lost);
+    if (free_behind) CHECK(cuMemFreeAsync(table, s));
+    CHECK(cuMemsetD32Async(big, round, most, other));
+    CHECK(cuCtxSynchronize());
+  }
+  tell("lost", read(lost, 1)[0]);
+  tell("x", read(x, kWords));
+}
+
+// Made by a kernel, and freed in stream order while the one that goes through it runs.
 template <unsigned entries>
+void freed_behind(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  const CUfunction put = w.kernel("put_address");
+  const CUstream before = w.stream();
+  CUevent done;
+  CHECK(cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
+  while_needed(w, x, [&](CUstream s) {
+    CUdeviceptr table;
+    CHECK(cuMemAllocAsync(&table, entries * 8ul, s));
+    CHECK(cuMemsetD8Async(table, 1, entries * 8ul, s));
+    CHECK(cuStreamSynchronize(s));
+    launch(before, put, 1, table, 3u, x);
+    CHECK(cuEventRecord(done, before));
+    CHECK(cuStreamWaitEvent(s, done, 0));
+    return table;
+  }, true);
+}
+
+// So many addresses that they are not listed once the table has been out; then the host writes a word that is none.
+void many_addresses(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped(), table = w.allocate(16ul * kLarge);
+  const CUstream press = w.stream();
+  const std::vector<CUdeviceptr> words(2 * kLarge, x);
+  const std::uint64_t none = 5;
+  CHECK(cuMemcpyHtoD(table, words.data(), 16ul * kLarge));
+  while_needed(w, x, [&](CUstream s) {
+    w.press(press), w.press(press);
+    launch(s, w.kernel("move_entries"), 1, x, x, 0u, std::uint64_t{0});  // on the device again
+    CHECK(cuStreamSynchronize(s));
+    CHECK(cuMemcpyHtoD(table, &none, 8));
+    return table;
+  }, false);
+}
+
+template <unsigned entries, bool outer_by_kernel>
 void two_levels(unsigned seed) {
   World w(seed);
   const CUdeviceptr x = w.stepped(), inner = w.allocate(entries * 8), outer = w.allocate(kSmall * 8);
   by_host(w, inner, entries, x);
   const CUdeviceptr at = inner + 3 * 8;
-  CHECK(cuMemcpyHtoD(outer + 16, &at, 8));
+  CHECK(cuMemsetD8(outer, 1, kSmall * 8));
+  if (outer_by_kernel) launch(nullptr, w.kernel("put_address"), 1, outer, 2u, at);
+  else CHECK(cuMemcpyHtoD(outer + 16, &at, 8));
+  CHECK(cuCtxSynchronize());
   const CUfunction toil = w.kernel("toil_table");
   while_pushed(w, x, [&](CUstream s, CUdeviceptr lost) {
     launch(s, toil, 1, outer, 2u, 2u, w.toil_words(), kStride, w.toil_ns(), lost);
@@ -155,8 +216,12 @@ const std::vector<Trap> table_traps = {
     {"table-copied", Needs::moves, trap<kSmall, by_copy>},
     {"table-carried", Needs::moves, trap<kSmall, by_carrier>},
     {"table-again", Needs::moves, trap<kSmall, again>},
-    {"table-two-levels", Needs::moves, two_levels<kLarge>},
-    {"table-two-small-levels", Needs::moves, two_levels<kSmall>},
+    {"table-freed", Needs::moves, freed_behind<kSmall>},
+    {"table-freed-large", Needs::moves, freed_behind<kLarge>},
+    {"table-many", Needs::moves, many_addresses},
+    {"table-two-levels", Needs::moves, two_levels<kLarge, false>},
+    {"table-two-small-levels", Needs::moves, two_levels<kSmall, false>},
+    {"table-two-levels-by-kernel", Needs::moves, two_levels<kLarge, true>},
     {"table-in-pinned", Needs::moves, in_host_memory<false>},
     {"table-in-managed", Needs::moves, in_host_memory<true>},
     {"table-in-constant", Needs::moves, in_module<true>},
