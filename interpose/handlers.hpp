@@ -179,6 +179,8 @@ struct Handlers {
     std::uint64_t (*node_tag)(CUgraphNode) noexcept = nullptr;
     // The current context's device may reach the memory of `peer`'s from now on, or no more.
     CUresult (*peer_access)(CUcontext peer, bool on) noexcept = nullptr;
+    // Devices may reach the memory of a pool from now on.
+    CUresult (*pool_access)(CUmemoryPool, const CUmemAccessDesc*, std::size_t count) noexcept = nullptr;
 };
 
 // Installs the table (null: everything passes through). Thread-safe; calls in flight end with the old one.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -555,6 +556,31 @@ CUresult peer_access(CUcontext peer, bool on) noexcept {
     return pager ? pager->peer_access(reader, on) : CUDA_SUCCESS;
 }
 
+// Buffers are not mapped by pool: whoever may reach a pool of a device may reach all of ours there. Access that is taken away
+// stays (a program that relies on the fault has none without us either way).
+CUresult pool_access(CUmemoryPool pool, const CUmemAccessDesc* access, std::size_t count) noexcept {
+    Session* s = Session::get(true);
+    if (!s) return CUDA_SUCCESS;
+    const pager::Driver& d = s->pager().driver();
+    const auto default_pool = UDNNMEM_REAL(cuDeviceGetDefaultMemPool);
+    int devices = 0;
+    if (!d.cuDeviceCanAccessPeer || !default_pool || pager::insist([&] { return d.cuDeviceGetCount(&devices); }) != CUDA_SUCCESS) return CUDA_SUCCESS;
+    std::optional<CUdevice> owner;  // none known: a pool that the program made
+    for (CUdevice device = 0; device < devices; ++device)
+        if (CUmemoryPool its = nullptr; default_pool(&its, device) == CUDA_SUCCESS && its == pool) owner = device;
+    CUresult result = CUDA_SUCCESS;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) continue;
+        const CUdevice reader = access[i].location.id;
+        for (CUdevice device = 0; device < devices && result == CUDA_SUCCESS; ++device) {
+            int can = 0;
+            if (device == reader || (owner && *owner != device) || d.cuDeviceCanAccessPeer(&can, reader, device) != CUDA_SUCCESS || !can) continue;
+            if (DevicePager* pager = s->pager().device(device)) result = pager->peer_access(reader, true);
+        }
+    }
+    return result;
+}
+
 void tensor_map(const void* descriptor, CUdeviceptr at) noexcept {
     if (Session* s = Session::get()) remember_tensor_map(s->pager(), descriptor, at);
 }
@@ -601,6 +627,7 @@ const Handlers handlers = {
     .code_unloading = code_unloading,
     .node_tag = captured::tag_of,
     .peer_access = peer_access,
+    .pool_access = pool_access,
 };
 
 }  // namespace udnnmem::preload

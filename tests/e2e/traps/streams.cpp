@@ -260,6 +260,44 @@ void reset(unsigned seed) {
   }
 }
 
+// Access to a device's pool, all that peers have where memory is allocated in stream order: to what is there and what comes.
+void pool_access(unsigned seed) {
+  World w(seed);
+  const CUdevice other = 1;
+  CUcontext there;
+  CUmodule module;
+  CUfunction add;
+  CUmemoryPool pool;
+  const CUstream s = w.stream();
+  CUdeviceptr before, after, out;
+  CHECK(cuMemAllocAsync(&before, kWords * 4ul, s));
+  CHECK(cuMemsetD32Async(before, seed, kWords, s));
+  CHECK(cuDeviceGetDefaultMemPool(&pool, w.device));
+  CUmemAccessDesc access{};
+  access.location = {CU_MEM_LOCATION_TYPE_DEVICE, {other}};
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  CHECK(cuMemPoolSetAccess(pool, &access, 1));
+  CHECK(cuMemAllocAsync(&after, kWords * 4ul, s));
+  CHECK(cuMemsetD32Async(after, seed + 1, kWords, s));
+  w.press(s);
+  CHECK(cuDevicePrimaryCtxRetain(&there, other));
+  CHECK(cuCtxSetCurrent(there));
+  CHECK(cuModuleLoadData(&module, small_ptx));
+  CHECK(cuModuleGetFunction(&add, module, "add"));
+  CHECK(cuMemAlloc(&out, kWords * 4ul));
+  for (int round = 0; round < 3; round++) {
+    launch_wide(nullptr, add, before, after, out, kWords);
+    launch_wide(nullptr, add, out, after, before, kWords);
+    CHECK(cuCtxSynchronize());
+    tell("sum", read(out, kWords));
+    CHECK(cuCtxSetCurrent(w.context));
+    w.press(s);
+    CHECK(cuCtxSetCurrent(there));
+  }
+  CHECK(cuCtxSetCurrent(w.context));
+  tell("written", read(before, kWords));
+}
+
 // A buffer of one device used by a kernel of another, and copied between them, while both push.
 void two_devices(unsigned seed) {
   World w(seed);
@@ -333,6 +371,7 @@ const std::vector<Trap> stream_traps = {
     {"two-contexts", Needs::moves, two_contexts},
     {"reset", Needs::moves, reset},
     {"after-a-fault", Needs::nothing, after_a_fault},
+    {"pool-access", Needs::moves, pool_access},
     {"two-devices", Needs::moves, two_devices},
 };
 
