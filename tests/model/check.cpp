@@ -92,6 +92,7 @@ struct Paged final : World {
         h = mix(h, b->holds << 16 | b->granted);
         h = mix(h, b->looked_through << 32 | b->host_as_of);
         for (const auto& d : b->drags) h = mix(h, d.at + d.target->id);
+        for (const Buffer* table : b->through) h = mix(h, table->id + 50);
         const std::uint64_t behind = fake.behind(b->base);
         h = mix(h, !behind                                                              ? 0
                    : !b->device_frames.empty() && behind == b->device_frames[0]->handle ? 1
@@ -148,7 +149,6 @@ struct Paged final : World {
             if (m.search >= 0)
                 if (const std::uint64_t* answer = &device->hasher_.pinned_->searches[m.search].count; fake.answered(answer)) h = mix(h, *answer);
             for (const Buffer* b : m.searched) h = mix(h, b->id);
-            for (const Buffer* b : m.through) h = mix(h, b->id + 50);
             h = mix(h, m.seen << 32 | m.used << 1 | m.still);
         }
         for (const Request* r : device->requests_) {
