@@ -6,6 +6,7 @@
 #include "interpose/internal.hpp"
 
 #include "interpose/foreign_pools.hpp"
+#include "interpose/nccl.hpp"
 
 namespace udnnmem::interpose {
 namespace {
@@ -39,6 +40,7 @@ CUresult escape(Guard& up, CUdeviceptr address, Escape kind, const char* entry_p
 // ---- allocation and free ----
 HOOK(cuMemAlloc_v2, (CUdeviceptr* address, size_t bytes)) {
     ENTER(cuMemAlloc_v2, (address, bytes));
+    if (is_nccl(__builtin_return_address(0))) return real();
     Allocation a;
     a.entry_point = "cuMemAlloc_v2";
     a.bytes = bytes;

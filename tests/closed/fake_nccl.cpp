@@ -16,13 +16,15 @@ namespace {
 
 struct Order {
     CUdeviceptr in, out;
-    unsigned words, add, from, to, again, unused;
+    unsigned words, add, from, to, again, channel_words;
+    CUdeviceptr channel;
 };
 struct Comm {
     int device, rank, ranks;
     CUcontext context;
     CUfunction kernel;
     Order* orders;           // pinned: a ring
+    CUdeviceptr channel;     // device memory of its own, which no call names
     unsigned next = 0;
     int state = 0;
     std::vector<struct Call> waiting;  // of one that does not block
@@ -33,7 +35,7 @@ struct Call {
     CUstream stream;
     std::vector<Order> orders;
 };
-constexpr unsigned kRing = 1 << 12;
+constexpr unsigned kRing = 1 << 12, kChannel = 1 << 16;
 constexpr int kInvalid = 4, kInProgress = 7, kCudaError = 1;
 thread_local int depth = 0;
 thread_local std::vector<Call> queued;
@@ -49,6 +51,7 @@ int launch(const Call& c) {
     }
     Order* const at = c.comm->orders + c.comm->next;
     std::memcpy(at, c.orders.data(), c.orders.size() * sizeof(Order));
+    for (std::size_t i = 0; i < c.orders.size(); ++i) at[i].channel = c.comm->channel, at[i].channel_words = kChannel;
     c.comm->next += static_cast<unsigned>(c.orders.size());
     CUdeviceptr from = 0;
     good = good && ok(cuMemHostGetDevicePointer(&from, at, 0));
@@ -81,7 +84,7 @@ int submit(Call call) {
 }
 
 Order order(const void* in, void* out, std::size_t words, unsigned add, std::size_t from = 0, std::size_t to = 0) {
-    return {reinterpret_cast<CUdeviceptr>(in), reinterpret_cast<CUdeviceptr>(out), static_cast<unsigned>(words), add, static_cast<unsigned>(from), static_cast<unsigned>(to), 0, 0};
+    return {reinterpret_cast<CUdeviceptr>(in), reinterpret_cast<CUdeviceptr>(out), static_cast<unsigned>(words), add, static_cast<unsigned>(from), static_cast<unsigned>(to), 0, 0, 0};
 }
 
 }  // namespace
@@ -97,7 +100,8 @@ API ncclCommInitAll(void** comms, int count, const int* devices) {
         CUmodule module;
         CUcontext before;
         if (!ok(cuDevicePrimaryCtxRetain(&c->context, c->device)) || !ok(cuCtxPushCurrent(c->context)) || !ok(cuModuleLoadData(&module, closed_ptx)) ||
-            !ok(cuModuleGetFunction(&c->kernel, module, "collective")) || !ok(cuMemHostAlloc(reinterpret_cast<void**>(&c->orders), kRing * sizeof(Order), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP)))
+            !ok(cuModuleGetFunction(&c->kernel, module, "collective")) || !ok(cuMemHostAlloc(reinterpret_cast<void**>(&c->orders), kRing * sizeof(Order), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP)) ||
+            !ok(cuMemAlloc(&c->channel, kChannel * 4)))
             return kCudaError;
         cuCtxPopCurrent(&before);
         comms[i] = c;

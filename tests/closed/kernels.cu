@@ -2,14 +2,17 @@
 struct Order {
     const unsigned* in;
     unsigned* out;
-    unsigned words, add, from, to, again, unused;
+    unsigned words, add, from, to, again, channel_words;
+    unsigned* channel;  // the communicator's own device memory: what is sent passes through it
 };
 
 extern "C" __global__ void collective(const Order* orders, unsigned count) {
     for (unsigned k = 0; k < count; ++k) {
         const Order o = orders[k];
         for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < o.words; i += gridDim.x * blockDim.x) {
-            const unsigned v = o.in[o.from + i];
+            volatile unsigned* const channel = o.channel + i % o.channel_words;
+            *channel = o.in[o.from + i];
+            const unsigned v = *channel;
             for (unsigned n = 0; n <= o.again; ++n) *(volatile unsigned*)(o.out + o.to + i) = v + o.add;
         }
     }
