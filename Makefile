@@ -36,20 +36,29 @@ else ifneq ($(VARIANT),)
 endif
 B := $(BUILD)$(if $(VARIANT),/$(VARIANT))
 
+ifneq ($(word 2,$(ROOT)),)
+  $(error $(ROOT): make cannot build in a path with spaces: move the tree)
+endif
+
 .DEFAULT_GOAL := all
 SETUP_FREE_GOALS := help clean
-ifneq ($(filter-out $(SETUP_FREE_GOALS),$(or $(MAKECMDGOALS),all)),)
+GOALS := $(filter-out $(SETUP_FREE_GOALS),$(or $(MAKECMDGOALS),all))
+ifneq ($(GOALS),)
   include $(BUILD)/config.mk
+endif
+# What only the tests need is asked for by goals that may build tests.
+ifneq ($(filter-out all demo install staged tarball wheel,$(GOALS)),)
+  include $(BUILD)/test-packages.mk
 endif
 
 CPPFLAGS += -I$(ROOT) $(if $(CUDA_HOME),-isystem $(CUDA_INCLUDE)) -DUDNNMEM_VERSION=\"$(VERSION)\" -DFMT_HEADER_ONLY
 CXXFLAGS += -std=c++20 $(OPTIMISE) -g1 -fPIC -fvisibility=hidden -pthread -Wall -Wextra -Wno-missing-field-initializers -Wno-restrict $(SANITISE)
 CFLAGS += -std=c11 $(OPTIMISE) -g1 -fPIC -fvisibility=hidden -pthread -Wall -Wextra $(SANITISE)
 LINK = $(CCACHE) $(CXX) $(SANITISE) -pthread
-# For what is shipped: these two come from libhost.a (shim/host/older_glibc.c), not from the glibc it is built with.
-OLDER_GLIBC := -Wl,-u,arc4random -Wl,-u,_dl_find_object
-
+# For what is shipped: these come from libhost.a (shim/host/older_glibc.c), not from the glibc it is built with.
 COMMA := ,
+OLDER_GLIBC := $(addprefix -Wl$(COMMA)-u$(COMMA),arc4random _dl_find_object __isoc23_strtol __isoc23_strtoll __isoc23_strtoull __isoc23_sscanf)
+
 DEFAULT :=
 TEST_SUITES :=
 TEST_NEEDS :=
@@ -102,6 +111,10 @@ $(B)/obj/%.c.o: %.c
 
 $(BUILD)/config.mk: scripts/setup.sh
 	@scripts/setup.sh $@
+$(BUILD)/test-packages.mk: scripts/setup.sh
+	@scripts/setup.sh --tests
+	@mkdir -p $(@D)
+	@touch $@
 
 all: $(DEFAULT) ## build the library, the tool, the software GPU and the workloads
 
@@ -127,7 +140,7 @@ test-real: all $(REAL_NEEDS) ## real frameworks under the library, at full lengt
 bench: all $(BENCHES) ## measure; prints a table, writes build/bench.json
 	@$(PYTHON) tests/bench/run.py --output $(BUILD)/bench.json $(BENCHES)
 
-demo: all $(REAL_READY) ## train two networks, one in Python, in 35 % of their device memory, on the software GPU if there is no card
+demo: all $(if $(filter 0,$(DEMO_TRANSFORMER)),,$(REAL_READY)) ## train two networks, one in Python, in 35 % of their device memory, on the software GPU if there is no card
 	@scripts/demo/demo.sh
 
 install: all ## install the library and the tool under PREFIX (default /usr/local)

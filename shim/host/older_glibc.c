@@ -1,8 +1,9 @@
-// Two functions that the static libstdc++ and libgcc take from a newer glibc than anything else here needs: arc4random of
-// 2.36 and _dl_find_object of 2.35. Defined inside the library and the tool (hidden, nobody else sees them), they let both
+// Functions that a newer glibc than anything else here needs would give: arc4random of 2.36 and _dl_find_object of 2.35, which
+// the static libstdc++ and libgcc take, and the names of 2.38 that its headers put in the place of strtol and its like. Defined inside the library and the tool (hidden, nobody else sees them), they let both
 // run from glibc 2.34 on, which tests/e2e/packages.py holds them to.
 #define _GNU_SOURCE
 #include <link.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/random.h>
@@ -59,4 +60,21 @@ int find_object(void* address, struct found_object* result) __asm__("_dl_find_ob
 int find_object(void* address, struct found_object* result) {
     struct question asked = {(uintptr_t)address, result};
     return dl_iterate_phdr(holds_address, &asked) ? 0 : -1;
+}
+
+// The older functions by their own names in the object, whatever a header calls them. They differ by binary numbers ("0b1") alone.
+long old_strtol(const char*, char**, int) __asm__("strtol");
+long long old_strtoll(const char*, char**, int) __asm__("strtoll");
+unsigned long long old_strtoull(const char*, char**, int) __asm__("strtoull");
+int old_vsscanf(const char*, const char*, va_list) __asm__("vsscanf");
+
+long __isoc23_strtol(const char* text, char** end, int base) { return old_strtol(text, end, base); }
+long long __isoc23_strtoll(const char* text, char** end, int base) { return old_strtoll(text, end, base); }
+unsigned long long __isoc23_strtoull(const char* text, char** end, int base) { return old_strtoull(text, end, base); }
+int __isoc23_sscanf(const char* text, const char* format, ...) {
+    va_list values;
+    va_start(values, format);
+    const int read = old_vsscanf(text, format, values);
+    va_end(values);
+    return read;
 }
