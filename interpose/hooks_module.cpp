@@ -40,10 +40,9 @@ static void tell_unloading() noexcept {
 template <class Handle>
 static CUresult unload(CUresult (*real)(Handle), Handle handle) noexcept {
     tell_unloading();
+    forget_layouts();
     const CUresult result = real(handle);
-    if (result != CUDA_SUCCESS) return result;
-    forget_image(handle);
-    modules_unloaded();
+    if (result == CUDA_SUCCESS) forget_image(handle);
     return result;
 }
 HOOK(cuModuleUnload, (CUmodule module)) { return unload(REAL(cuModuleUnload), module); }

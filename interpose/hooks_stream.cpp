@@ -2,6 +2,7 @@
 // never changed here, only told of: before them where a handle dies, after them otherwise.
 #include "interpose/internal.hpp"
 
+#include "interpose/kernel_layouts.hpp"
 #include "interpose/primary_contexts.hpp"
 
 namespace udnnmem::interpose {
@@ -96,7 +97,7 @@ CAPTURE_ENDS(cuStreamEndCapture_ptsz, per_thread(stream))
     HOOK(symbol, PARAMS) {                                                                                             \
         Guard up;                                                                                                      \
         const CUcontext dying = up ? (CONTEXT) : nullptr;                                                              \
-        if (dying) up->context_destroying(dying);                                                                      \
+        if (dying) forget_layouts(), up->context_destroying(dying); /* its modules go with it */                       \
         const CUresult result = REAL(symbol) ARGS;                                                                     \
         if (dying && result == CUDA_SUCCESS) up->context_destroyed(dying);                                             \
         return result;                                                                                                 \

@@ -169,7 +169,7 @@ void function_born(CUfunction f, CUmodule module, const char* name) noexcept {
     if (!driver_can_be_asked()) c.births[f] = {module, name ? name : ""};
 }
 
-void modules_unloaded() noexcept {
+void forget_layouts() noexcept {
     Cache& c = cache();
     std::lock_guard lock(c.mutex);
     if (const LayoutTable* t = layout_table.load(std::memory_order_relaxed))

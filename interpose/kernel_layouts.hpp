@@ -2,7 +2,7 @@
 // table; only a handle never seen before takes the lock and asks the driver.
 //
 // Invariants
-//   - A slot's key never changes once set; its value is set after the key and becomes null when modules are unloaded
+//   - A slot's key never changes once set; its value is set after the key and becomes null when modules or contexts end
 //     (the handle may come back for another kernel: then it is asked again and set anew).
 //   - Layouts live as long as the process and are shared by equal kernels, so that loading and unloading the same
 //     code for ever costs no memory.
@@ -46,6 +46,8 @@ inline const KernelLayout* layout_of(CUfunction f) noexcept {
 // Births and deaths, told by the hooks.
 void kernel_born(CUkernel, CUlibrary, const char* name) noexcept;  // not a CUfunction by birth
 void function_born(CUfunction, CUmodule, const char* name) noexcept;
-void modules_unloaded() noexcept;                                   // some module or library: every handle is asked again
+// Before the end of a module, a library or a context: every handle is asked again. Not after it: by then another thread may have
+// been given a handle that died.
+void forget_layouts() noexcept;
 
 }  // namespace udnnmem::interpose

@@ -38,7 +38,7 @@ void play_driver() {
     SCRIPT(cuKernelGetName, [](const char** name, CUkernel) { return *name = "kernel", CUDA_SUCCESS; });
     asked_function = asked_kernel = 0;
     param_count = 2;
-    modules_unloaded();
+    forget_layouts();
 }
 CUfunction function(std::uintptr_t n) { return reinterpret_cast<CUfunction>(n); }
 
@@ -53,6 +53,7 @@ const Handlers handlers = [] {
         last_spans.assign(w.spans, w.spans + w.span_count);
         return CUDA_SUCCESS;
     };
+    h.context_destroying = h.context_destroyed = [](CUcontext) noexcept {};
     return h;
 }();
 struct Installed {
@@ -100,7 +101,7 @@ TEST_CASE("a layout is asked for once, by what the handle was born as", "[layout
     CHECK((asked_kernel == 4 && asked_function == 3));  // the function query was not tried on it
     CHECK(layout_of(function(0x201))->params.size() == 3);  // nobody saw its birth, and it is no function
     function_born(function(0x200), nullptr, "f");           // the handle came back
-    modules_unloaded();
+    forget_layouts();
     CHECK(layout_of(function(0x200))->params.size() == 2);
     CHECK_FALSE(layout_of(nullptr)->known);
 }
@@ -110,13 +111,36 @@ TEST_CASE("unloading forgets layouts, and equal ones are shared", "[layouts]") {
     const KernelLayout* before = layout_of(function(0x300));
     param_count = 5;
     CHECK(layout_of(function(0x300)) == before);
-    modules_unloaded();
+    forget_layouts();
     const KernelLayout* after = layout_of(function(0x300));
     CHECK(after->params.size() == 5);
     CHECK(before->params.size() == 2);  // it lives as long as the process
     param_count = 2;
-    modules_unloaded();
+    forget_layouts();
     CHECK(layout_of(function(0x300)) == before);
+}
+
+// Any handle may be another kernel's from the end of a context on.
+TEST_CASE("the end of a context forgets layouts", "[layouts]") {
+    play_driver();
+    Installed installed;
+    const auto context = reinterpret_cast<CUcontext>(0x10);
+    SCRIPT(cuCtxDestroy_v2, [](CUcontext) { return CUDA_SUCCESS; });
+    SCRIPT(cuDevicePrimaryCtxRetain, [](CUcontext* c, CUdevice) { return *c = reinterpret_cast<CUcontext>(0x20), CUDA_SUCCESS; });
+    SCRIPT(cuDevicePrimaryCtxReset_v2, [](CUdevice) { return CUDA_SUCCESS; });
+    SCRIPT(cuDevicePrimaryCtxRelease_v2, [](CUdevice) { return CUDA_SUCCESS; });
+    CUcontext primary;
+    REQUIRE(cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS);
+    REQUIRE(cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS);
+    const auto params_after = [](unsigned params, CUresult ended) {
+        param_count = params;
+        return ended == CUDA_SUCCESS ? layout_of(function(0x400))->params.size() : 0;
+    };
+    CHECK(params_after(2, CUDA_SUCCESS) == 2);
+    CHECK(params_after(3, cuCtxDestroy_v2(context)) == 3);
+    CHECK(params_after(4, cuDevicePrimaryCtxReset_v2(0)) == 4);
+    CHECK(params_after(5, cuDevicePrimaryCtxRelease_v2(0)) == 4);  // it is still held
+    CHECK(params_after(6, cuDevicePrimaryCtxRelease_v2(0)) == 6);
 }
 
 TEST_CASE("thousands of handles, from several threads, with modules unloaded under way", "[layouts]") {
@@ -128,7 +152,7 @@ TEST_CASE("thousands of handles, from several threads, with modules unloaded und
             for (std::uintptr_t i = 1; i < 4000; ++i) {
                 const KernelLayout* l = layout_of(function(i * 16 + static_cast<unsigned>(t) % 2 * 8));
                 if (!l->known || l->params.size() != 2) wrong = true;
-                if (t == 0 && i % 500 == 0) modules_unloaded();
+                if (t == 0 && i % 500 == 0) forget_layouts();
             }
         });
     for (auto& t : threads) t.join();
