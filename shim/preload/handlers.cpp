@@ -76,7 +76,7 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
     return CUDA_SUCCESS;
 }
 
-// cuMemFree waits for the device, and closed libraries rely on it.
+// cuMemFree waits for the device, and closed libraries rely on it; but not for memory of a pool.
 CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     Session* s = Session::get();
     if (!s || !s->pager().in_arena(at)) {
@@ -85,9 +85,12 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     }
     Pager& p = s->pager();
     pager::Buffer* b = p.find(at);
-    if (!b) return CUDA_ERROR_INVALID_VALUE;
+    CUdeviceptr base = 0;
+    std::size_t bytes = 0;
+    CUmemoryPool pool = nullptr;
+    if (!b || !b->device->range_of(at, base, bytes, &pool) || base != at) return CUDA_ERROR_INVALID_VALUE;
     CUresult waited = CUDA_SUCCESS;
-    if (!s->options().lazy_free && holds("free-waits") && !p.streams().capturing()) {
+    if (!pool && !s->options().lazy_free && holds("free-waits") && !p.streams().capturing()) {
         CUcontext context = nullptr;
         const std::uint64_t up_to = p.streams().now();
         pager::insist([&] { return p.driver().cuCtxGetCurrent(&context); });

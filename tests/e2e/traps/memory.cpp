@@ -145,6 +145,35 @@ void free_waits(unsigned seed) {
   }
 }
 
+// ... but not if the memory is a pool's: what the device has to do then ends only after the free.
+void free_of_pool_waits_not(unsigned seed) {
+  World w(seed);
+  const Gate gate;
+  const CUstream a = w.stream(), b = w.stream();
+  for (unsigned round = 1; round < 4; round++) {
+    for (unsigned words : {kWords, 500u}) {
+      const CUdeviceptr y = w.stepped(words);
+      CUdeviceptr x;
+      CHECK(cuMemAllocAsync(&x, words * 4ul, b));
+      CHECK(cuMemsetD32Async(x, round, words, b));
+      CHECK(cuStreamSynchronize(b));
+      gate.close(a);
+      launch_wide(a, w.add, y, y, y, words);
+      CHECK(cuMemFree(x));
+      tell("twice", cuMemFree(x));
+      CHECK(cuMemAllocAsync(&x, words * 4ul, b));
+      CHECK(cuMemsetD32Async(x, round + 1, words, b));
+      CHECK(cuStreamSynchronize(b));
+      gate.open();
+      CHECK(cuStreamSynchronize(a));
+      tell("new", read(x, words));
+      tell("y", read(y, words));
+      CHECK(cuMemFreeAsync(x, b));
+      CHECK(cuMemFree(y));
+    }
+  }
+}
+
 // Freed twice, freed from within, freed though never allocated.
 void free_wrongly(unsigned seed) {
   World w(seed);
@@ -393,6 +422,7 @@ const std::vector<Trap> memory_traps = {
     {"free-behind", Needs::nothing, free_behind<kWords>},
     {"free-behind-small", Needs::nothing, free_behind<500>},
     {"free-waits", Needs::nothing, free_waits},
+    {"free-of-pool-waits-not", Needs::nothing, free_of_pool_waits_not},
     {"free-wrongly", Needs::nothing, free_wrongly},
     {"overwrite", Needs::moves, overwrite},
     {"overwrite-fails", Needs::moves, overwrite_fails},

@@ -50,6 +50,25 @@ struct World : Program {
   std::uint64_t toil_ns() { return long_enough(8'000'000 + rng() % 8'000'000); }
 };
 
+// What a stream waits for until the host lets it go on.
+class Gate {
+ public:
+  Gate() {
+    CHECK(cuMemHostAlloc(reinterpret_cast<void**>(const_cast<unsigned**>(&word_)), 4, CU_MEMHOSTALLOC_DEVICEMAP));
+    CHECK(cuMemHostGetDevicePointer(&at_, const_cast<unsigned*>(word_), 0));
+    open();
+  }
+  void close(CUstream s) const {
+    *word_ = 0;
+    CHECK(cuStreamWaitValue32(s, at_, 1, CU_STREAM_WAIT_VALUE_EQ));
+  }
+  void open() const { *word_ = 1; }
+
+ private:
+  volatile unsigned* word_ = nullptr;
+  CUdeviceptr at_ = 0;
+};
+
 template <class... A>
 void launch(CUstream s, CUfunction f, unsigned threads, A... arguments) {
   void* list[] = {&arguments...};
