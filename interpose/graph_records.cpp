@@ -91,12 +91,24 @@ NodeParamsPtr kernel_node(const Params& k, const NodeParams* before) {
     return p;
 }
 
+// Whether an end of a copy is host memory that is not pinned. A graph reads and writes such memory when it comes to the node; a call
+// of the copy's own reads it at once, and waits for the stream to write it.
+bool is_pageable(CUmemorytype type, const void* host, CUdeviceptr device) {
+    if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_UNIFIED) return false;
+    const CUdeviceptr at = type == CU_MEMORYTYPE_HOST ? address_of(host) : device;
+    unsigned found = 0;
+    const auto real = [&] { return OWN(cuPointerGetAttribute)(&found, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at); };
+    const Handlers* up = state.handlers.load(std::memory_order_acquire);
+    return (up && up->pointer_attribute ? up->pointer_attribute(&found, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at, real) : real()) != CUDA_SUCCESS;
+}
+
 NodeParamsPtr copy_node(const CUDA_MEMCPY3D& c, CUcontext context) {
     auto p = std::make_shared<NodeParams>();
     p->type = CU_GRAPH_NODE_TYPE_MEMCPY;
     p->context = context;
     p->copy = c;
     p->spans = {source_of(c), destination_of(c)};
+    p->issuable = !is_pageable(c.srcMemoryType, c.srcHost, c.srcDevice) && !is_pageable(c.dstMemoryType, c.dstHost, c.dstDevice);
     return p;
 }
 

@@ -231,6 +231,28 @@ TEST_CASE("what cannot be known is not claimed", "[graphs]") {
     CHECK_FALSE(exec(stranger).nodes()[0].work.proven);
 }
 
+TEST_CASE("copies from and to host memory that is not pinned are left to the graph", "[graphs]") {
+    play_driver();
+    SCRIPT(cuPointerGetAttribute, [](void*, CUpointer_attribute, CUdeviceptr at) { return at < 100 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; });
+    const auto issuable = [](CUmemorytype from, CUmemorytype to, CUdeviceptr at) {
+        Graph g;
+        CUDA_MEMCPY3D& c = g.add(CU_GRAPH_NODE_TYPE_MEMCPY)->copy;
+        c.srcMemoryType = from, c.dstMemoryType = to;
+        c.srcDevice = c.dstDevice = at;
+        c.srcHost = c.dstHost = reinterpret_cast<void*>(at);
+        graph_instantiated(exec_of(30), handle(g));
+        const auto record = graph_record(exec_of(30));
+        CHECK(exec(record).nodes()[0].work.proven);
+        return exec(record).issuable();
+    };
+    CHECK(issuable(CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE, 10));
+    CHECK_FALSE(issuable(CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE, 1000));
+    CHECK_FALSE(issuable(CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, 1000));
+    CHECK(issuable(CU_MEMORYTYPE_UNIFIED, CU_MEMORYTYPE_DEVICE, 10));
+    CHECK_FALSE(issuable(CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_UNIFIED, 1000));
+    CHECK(issuable(CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_DEVICE, 1000));
+}
+
 TEST_CASE("child graphs are flattened between what comes before and after", "[graphs]") {
     play_driver();
     CUdeviceptr a = 1, b = 2;

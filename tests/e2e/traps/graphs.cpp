@@ -215,6 +215,49 @@ void pieces_in_order(unsigned seed) {
   for (CUdeviceptr at : all) tell("ordered", read(at, kBig));
 }
 
+// Its buffers do not fit together, and it copies from and to memory of the host that is not pinned: what is there when the copy's
+// turn comes counts, not what was there when the graph was launched, and the launch waits for nothing.
+void pageable(unsigned seed) {
+  World w(seed);
+  constexpr unsigned kBig = kBudget / 4 / 5 * 2;  // words: two fifths of the budget
+  std::vector<CUdeviceptr> big;
+  for (unsigned i = 0; i < 4; i++) {
+    big.push_back(w.allocate(kBig * 4ul));
+    CHECK(cuMemsetD32(big.back(), 3 + i, kBig));
+  }
+  CHECK(cuCtxSynchronize());
+  struct Words {
+    std::vector<unsigned> in, out, seen;
+    unsigned turn = 0;
+  } host;
+  host.in.assign(kWords, 0), host.out = host.seen = host.in;
+  Graph g;
+  g.capture(w.stream(), [&](CUstream c) {
+    CHECK(cuLaunchHostFunc(c, [](void* p) {
+      auto* h = static_cast<Words*>(p);
+      for (unsigned i = 0; i < kWords; i++) h->in[i] += i * ++h->turn;
+    }, &host));
+    CHECK(cuMemcpyHtoDAsync(big[0], host.in.data(), kWords * 4ul, c));
+    for (unsigned i = 0; i < 4; i++) launch_wide(c, w.add, big[i], big[(i + 1) % 4], big[i], kBig);
+    CHECK(cuMemcpyDtoHAsync(host.out.data(), big[3], kWords * 4ul, c));
+    CHECK(cuLaunchHostFunc(c, [](void* p) {
+      auto* h = static_cast<Words*>(p);
+      h->seen = h->out;
+    }, &host));
+  });
+  const Gate gate;
+  const CUstream s = w.stream();
+  for (int round = 0; round < 3; round++) {
+    gate.close(s);
+    CHECK(cuGraphLaunch(g.exec, s));
+    host.in[round] = 1000;
+    gate.open();
+    CHECK(cuStreamSynchronize(s));
+    tell("seen", host.seen);
+  }
+  for (CUdeviceptr at : big) tell("pageable", read(at, kBig));
+}
+
 // Nodes made and changed by hand, of buffers that nothing has touched: the driver looks at their addresses.
 void by_hand(unsigned seed) {
   World w(seed);
@@ -319,6 +362,7 @@ const std::vector<Trap> graph_traps = {
     {"graph-updated", Needs::moves, updated},
     {"graph-in-pieces", Needs::moves, in_pieces},
     {"graph-pieces-in-order", Needs::moves, pieces_in_order},
+    {"graph-pageable", Needs::nothing, pageable},
     {"graph-by-hand", Needs::moves, by_hand},
     {"graph-nested", Needs::moves, nested},
 };
