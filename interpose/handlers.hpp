@@ -142,7 +142,8 @@ struct Handlers {
     void (*stream_destroying)(CUstream) noexcept;                  // before the real call
     void (*capture_began)(CUstream) noexcept;
     void (*capture_ended)(CUstream) noexcept;                      // also when it was invalidated
-    void (*context_destroying)(CUcontext) noexcept;                // before the real call; primary contexts too
+    // Before the real call; primary contexts too. Memory ends with its context, but not with a green one.
+    void (*context_destroying)(CUcontext, bool green) noexcept;
     void (*context_destroyed)(CUcontext) noexcept;
 
     // Questions about memory. May change what the real call has answered.

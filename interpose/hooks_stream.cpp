@@ -93,24 +93,26 @@ CAPTURE_ENDS(cuStreamEndCapture, legacy(stream))
 CAPTURE_ENDS(cuStreamEndCapture_ptsz, per_thread(stream))
 
 // ---- contexts ----
-#define CONTEXT_ENDS(symbol, PARAMS, ARGS, CONTEXT)                                                                    \
+#define ENDS(symbol, PARAMS, ARGS, CONTEXT, GREEN)                                                                     \
     HOOK(symbol, PARAMS) {                                                                                             \
         Guard up;                                                                                                      \
         const CUcontext dying = up ? (CONTEXT) : nullptr;                                                              \
-        if (dying) forget_layouts(), up->context_destroying(dying); /* its modules go with it */                       \
+        if (dying) forget_layouts(), up->context_destroying(dying, GREEN); /* its modules go with it */                \
         const CUresult result = REAL(symbol) ARGS;                                                                     \
         if (dying && result == CUDA_SUCCESS) up->context_destroyed(dying);                                             \
         return result;                                                                                                 \
     }
-CONTEXT_ENDS(cuCtxDestroy, (CUcontext context), (context), context)
-CONTEXT_ENDS(cuCtxDestroy_v2, (CUcontext context), (context), context)
-CONTEXT_ENDS(cuCtxDetach, (CUcontext context), (context), context)
+#define CONTEXT_ENDS(symbol, PARAMS, ARGS, CONTEXT) ENDS(symbol, PARAMS, ARGS, CONTEXT, false)
+CONTEXT_ENDS(cuCtxDestroy, (CUcontext context), (context), attachments.ended(context))
+CONTEXT_ENDS(cuCtxDestroy_v2, (CUcontext context), (context), attachments.ended(context))
+ALWAYS_OBSERVE(cuCtxAttach, (CUcontext * context, unsigned flags), (context, flags), attachments.attached(*context))
+CONTEXT_ENDS(cuCtxDetach, (CUcontext context), (context), attachments.detached(context))
 static CUcontext context_of(CUgreenCtx green) noexcept {
     CUcontext context = nullptr;
     OWN(cuCtxFromGreenCtx)(&context, green);
     return context;
 }
-CONTEXT_ENDS(cuGreenCtxDestroy, (CUgreenCtx green), (green), context_of(green))
+ENDS(cuGreenCtxDestroy, (CUgreenCtx green), (green), context_of(green), true)
 ALWAYS_OBSERVE(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), (context, device),
         primary_contexts.retained(device, *context))
 CONTEXT_ENDS(cuDevicePrimaryCtxRelease, (CUdevice device), (device), primary_contexts.released(device))

@@ -1,10 +1,13 @@
 // Which context is a device's primary one, and how often the program holds it: a release destroys it when it was the
 // last, a reset does whatever the count. The library's own retains do not come through the hooks and do not count.
+// And how often a context that the program made is held beyond that: what detaches from it destroys it when nobody else does.
 #pragma once
 
 #include "interpose/internal.hpp"
 
+#include <algorithm>
 #include <mutex>
+#include <vector>
 
 namespace udnnmem::interpose {
 
@@ -40,5 +43,33 @@ class PrimaryContexts {
 };
 
 inline constinit PrimaryContexts primary_contexts;
+
+class Attachments {
+  public:
+    void attached(CUcontext context) {
+        std::lock_guard lock(mutex_);
+        held_.push_back(context);
+    }
+    // The context if this ends it, else null.
+    CUcontext detached(CUcontext context) {
+        std::lock_guard lock(mutex_);
+        const auto one = std::find(held_.begin(), held_.end(), context);
+        if (one == held_.end()) return context;
+        held_.erase(one);
+        return nullptr;
+    }
+    // A context ends however often it is held.
+    CUcontext ended(CUcontext context) {
+        std::lock_guard lock(mutex_);
+        std::erase(held_, context);
+        return context;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<CUcontext> held_;
+};
+
+inline constinit Attachments attachments;
 
 }  // namespace udnnmem::interpose

@@ -144,7 +144,7 @@ Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
     b->table = b->opaque = b->touched = b->host_changed = b->dropped = false;
     b->looked_through = 0;
     b->last_use = b->streams = b->next_use = 0;
-    b->host_valid = b->hash_known = b->pinned = b->moving = b->slab = b->live = b->stream_ordered = false;
+    b->host_valid = b->hash_known = b->pinned = b->moving = b->slab = b->live = false;
     b->holds = b->granted = 0;
     b->refused = CUDA_SUCCESS;
     b->parked_slot = -1;
@@ -200,7 +200,7 @@ Buffer* DevicePager::take_parked(std::size_t capacity, StreamSlot* slot) {
         b->through.clear();
         b->looked_through = 0;
         b->next_use = 0;
-        b->pinned = b->stream_ordered = false;
+        b->pinned = false;
         if (b->residency == Residency::device) host_pool_->give_back(b->host_frames);
         return b;
     }
@@ -210,8 +210,9 @@ Buffer* DevicePager::take_parked(std::size_t capacity, StreamSlot* slot) {
 CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_ordered, CUmemoryPool pool, CUdeviceptr& out) {
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     StreamSlot* slot = stream_ordered ? &pager_.streams().slot(stream) : nullptr;
+    // A pool's memory belongs to no context. Our own goes with the context of the work that it is for.
     CUcontext context = nullptr;
-    insist([&] { return driver_.cuCtxGetCurrent(&context); });
+    if (!stream_ordered || pool == own_pool) insist([&] { return driver_.cuCtxGetCurrent(&context); });
     Lock lock(mutex_);
     if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
     auto count = [&](Buffer* b) {
@@ -261,7 +262,6 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
     b->live = true;
     b->context = context;
     b->pool = pool;
-    b->stream_ordered = stream_ordered;
     count(b);
     check();
     out = b->base;
@@ -408,8 +408,7 @@ bool DevicePager::leads_to(Buffer* table, CUdeviceptr address, CUdeviceptr& base
 }
 
 // The program's memory ends with its context, as the driver's own would.
-void DevicePager::context_destroying(CUcontext context) {
-    Lock lock(mutex_);
+void DevicePager::end_memory_of(CUcontext context) {
     std::vector<Buffer*> gone;
     for (Buffer* b : buffers_)
         if (b->live && !b->slab && b->context == context) gone.push_back(b);
@@ -425,6 +424,11 @@ void DevicePager::context_destroying(CUcontext context) {
     }
     slabs_.free_context(context, pager_.streams().now(), pager_.streams().all_streams(),
                         [&](CUdeviceptr at, std::size_t bytes, CUmemoryPool pool) { small_freed(at, bytes, pool); });
+}
+
+void DevicePager::context_destroying(CUcontext context, bool memory_too) {
+    Lock lock(mutex_);
+    if (memory_too) end_memory_of(context);
     if (context != context_) return;
     // The mover lets go of the context: its moves end first.
     granted_.wait(lock, [&] {

@@ -35,9 +35,8 @@ struct Buffer {
     std::size_t bytes = 0;       // as the program asked
     std::size_t capacity = 0;    // whole granules
     DevicePager* device = nullptr;
-    CUcontext context = nullptr;
+    CUcontext context = nullptr; // that it ends with; null: a pool's
     CUmemoryPool pool = nullptr;
-    bool stream_ordered = false;
     bool slab = false;           // carved into small allocations; never moves
     bool live = false;
 

@@ -119,7 +119,7 @@ class DevicePager {
     // Once this returns, no order to drop (that buffer; null: any) given before it will be carried out.
     void cancel_drops(const Buffer* of = nullptr);
 
-    void context_destroying(CUcontext context);
+    void context_destroying(CUcontext context, bool memory_too);
     void stop();
 
     DeviceStats stats();
@@ -170,6 +170,7 @@ class DevicePager {
     Buffer* take_parked(std::size_t capacity, StreamSlot* slot);
     void retire(Buffer*);
     void small_freed(CUdeviceptr at, std::size_t bytes, CUmemoryPool pool);
+    void end_memory_of(CUcontext context);
     bool fits(std::size_t capacity) const;
     std::size_t live_bytes() const;
     std::size_t fixed_bytes() const;

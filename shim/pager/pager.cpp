@@ -287,9 +287,9 @@ void Pager::fail(const std::string& line) {
     sink_.line(Sink::Level::error, stopped.empty() ? line : stopped);
 }
 
-void Pager::context_destroying(CUcontext context) {
+void Pager::context_destroying(CUcontext context, bool memory_too) {
     if (!holds("context")) return;
-    for (DevicePager* d : devices()) d->context_destroying(context);
+    for (DevicePager* d : devices()) d->context_destroying(context, memory_too);
 }
 
 }  // namespace udnnmem::pager

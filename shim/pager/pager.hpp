@@ -144,7 +144,8 @@ class Pager {
         return restorer ? restorer->restore(b, stream, waits) : CUDA_ERROR_UNKNOWN;
     }
 
-    void context_destroying(CUcontext);
+    // `memory_too`: the program's memory ends with it, save what is a pool's.
+    void context_destroying(CUcontext, bool memory_too);
     void stop();
     std::vector<DevicePager*> devices();
 

@@ -346,12 +346,12 @@ void capture_began(CUstream) noexcept {
 void capture_ended(CUstream) noexcept {
     if (Session* s = Session::get()) s->pager().streams().capture_ended();
 }
-void context_destroying(CUcontext context) noexcept {
+void context_destroying(CUcontext context, bool green) noexcept {
     Session* s = Session::get();
     if (!s) return;
     if (executor::Executor* plan = s->executing()) plan->context_destroying(context);
-    s->sharing().context_destroying(context);
-    s->pager().context_destroying(context);
+    if (!green) s->sharing().context_destroying(context);
+    s->pager().context_destroying(context, !green);
     if (Learner* learner = s->learning()) learner->timers.context_destroying(context);
     std::lock_guard lock(g_graphs_mutex);
     g_graphs.clear();  // their events go with the context
@@ -424,7 +424,10 @@ bool answer(Session& s, void* data, CUpointer_attribute attribute, CUdeviceptr a
     }
     auto put = [&](auto value) { std::memcpy(data, &value, sizeof value); };
     switch (attribute) {
-        case CU_POINTER_ATTRIBUTE_CONTEXT: put(context); return true;
+        case CU_POINTER_ATTRIBUTE_CONTEXT:
+            put(context);
+            if (!context) result = CUDA_ERROR_INVALID_VALUE;
+            return true;
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: put(static_cast<unsigned>(CU_MEMORYTYPE_DEVICE)); return true;
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: put(at); return true;
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:

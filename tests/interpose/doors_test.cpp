@@ -87,7 +87,7 @@ void fill_words(Word (&a)[16], const std::string& symbol) {
 bool quiet(const std::string& s) {
     return starts(s, {"cuInit", "cuModule", "cuLibrary", "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolImport", "cuDeviceSetMemPool",
                       "cuMemSetMemPool", "cuGraphInstantiate", "cuGraphExec", "cuGraphNodeSetEnabled", "cuDevicePrimaryCtx",
-                      "cuGreenCtxDestroy", "cuCtxSynchronize_v2", "cuGetProcAddress"});
+                      "cuGreenCtxDestroy", "cuCtxAttach", "cuCtxSynchronize_v2", "cuGetProcAddress"});
 }
 
 // How many leading parameters arrive as one word each, and how wide each is.

@@ -45,6 +45,7 @@ CUfunction function(std::uintptr_t n) { return reinterpret_cast<CUfunction>(n); 
 Work last;
 Launch last_launch;
 std::vector<Span> last_spans;
+std::vector<std::pair<CUcontext, bool>> ending;   // contexts, and whether they are green
 const Handlers handlers = [] {
     Handlers h{};
     h.work = [](const Work& w, Submit) noexcept {
@@ -53,7 +54,8 @@ const Handlers handlers = [] {
         last_spans.assign(w.spans, w.spans + w.span_count);
         return CUDA_SUCCESS;
     };
-    h.context_destroying = h.context_destroyed = [](CUcontext) noexcept {};
+    h.context_destroying = [](CUcontext context, bool green) noexcept { ending.push_back({context, green}); };
+    h.context_destroyed = [](CUcontext) noexcept {};
     return h;
 }();
 struct Installed {
@@ -141,6 +143,30 @@ TEST_CASE("the end of a context forgets layouts", "[layouts]") {
     CHECK(params_after(4, cuDevicePrimaryCtxReset_v2(0)) == 4);
     CHECK(params_after(5, cuDevicePrimaryCtxRelease_v2(0)) == 4);  // it is still held
     CHECK(params_after(6, cuDevicePrimaryCtxRelease_v2(0)) == 6);
+}
+
+TEST_CASE("contexts end when nobody holds them, green ones apart from others", "[contexts]") {
+    play_driver();
+    Installed installed;
+    static const auto a = reinterpret_cast<CUcontext>(0x10), b = reinterpret_cast<CUcontext>(0x20);
+    SCRIPT(cuCtxAttach, [](CUcontext* c, unsigned) { return *c = a, CUDA_SUCCESS; });
+    SCRIPT(cuCtxDetach, [](CUcontext) { return CUDA_SUCCESS; });
+    SCRIPT(cuCtxDestroy_v2, [](CUcontext) { return CUDA_SUCCESS; });
+    SCRIPT(cuCtxFromGreenCtx, [](CUcontext* c, CUgreenCtx) { return *c = b, CUDA_SUCCESS; });
+    SCRIPT(cuGreenCtxDestroy, [](CUgreenCtx) { return CUDA_SUCCESS; });
+    using Ends = std::vector<std::pair<CUcontext, bool>>;
+    ending.clear();
+    CUcontext c = nullptr;
+    for (int i = 0; i < 2; ++i) REQUIRE(cuCtxAttach(&c, 0) == CUDA_SUCCESS);
+    for (int i = 0; i < 2; ++i) REQUIRE(cuCtxDetach(c) == CUDA_SUCCESS);
+    CHECK(ending.empty());
+    REQUIRE(cuCtxDetach(c) == CUDA_SUCCESS);
+    CHECK(ending == Ends{{a, false}});
+    REQUIRE(cuCtxAttach(&c, 0) == CUDA_SUCCESS);
+    REQUIRE(cuCtxDestroy_v2(c) == CUDA_SUCCESS);  // held or not
+    REQUIRE(cuCtxDetach(c) == CUDA_SUCCESS);      // another context's handle by now
+    REQUIRE(cuGreenCtxDestroy(nullptr) == CUDA_SUCCESS);
+    CHECK(ending == Ends{{a, false}, {a, false}, {a, false}, {b, true}});
 }
 
 TEST_CASE("thousands of handles, from several threads, with modules unloaded under way", "[layouts]") {

@@ -77,7 +77,7 @@ const Handlers table = [] {
     h.stream_destroying = [](CUstream) noexcept { told("stream_destroying"); };
     h.capture_began = [](CUstream s) noexcept { probe.stream = s, told("capture_began"); };
     h.capture_ended = [](CUstream s) noexcept { probe.stream = s, told("capture_ended"); };
-    h.context_destroying = [](CUcontext) noexcept { told("context_destroying"); };
+    h.context_destroying = [](CUcontext, bool) noexcept { told("context_destroying"); };
     h.context_destroyed = [](CUcontext) noexcept { told("context_destroyed"); };
     h.memory_info = [](std::size_t*, std::size_t*, Submit real) noexcept { return real_of("memory_info", real); };
     h.total_memory = [](std::size_t*, CUdevice, Submit real) noexcept { return real_of("total_memory", real); };

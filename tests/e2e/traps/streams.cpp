@@ -243,6 +243,50 @@ void two_contexts(unsigned seed) {
   tell("x", read(x, kWords));
 }
 
+// Memory of a pool belongs to no context: it is there when the context that it was made in has ended, in or out.
+void pool_outlives_context(unsigned seed) {
+  World w(seed);
+  const CUstream s = w.stream();
+  for (unsigned round = 0; round < 3; round++) {
+    CUcontext second, again;
+    CHECK(cuCtxCreate(&second, nullptr, 0, w.device));
+    const CUstream theirs = w.stream();
+    const CUdeviceptr plain = w.allocate(kWords * 4ul);
+    CHECK(cuMemsetD32(plain, round, kWords));
+    CHECK(cuCtxAttach(&again, 0));  // held once more, and once less: it goes on
+    CHECK(cuCtxDetach(again));
+    tell("plain", read(plain, kWords));
+    CUdeviceptr pooled[2];
+    for (unsigned i = 0; i < 2; i++) {
+      const unsigned words = i ? 500 : kWords;
+      CHECK(cuMemAllocAsync(&pooled[i], words * 4ul, theirs));
+      CHECK(cuMemsetD32Async(pooled[i], 10 * round + i + 3, words, theirs));
+    }
+    CHECK(cuStreamSynchronize(theirs));
+    if (round % 2) {
+      CHECK(cuCtxSetCurrent(w.context));
+      w.press(s);
+    }
+    CHECK(cuCtxDestroy(second));
+    CHECK(cuCtxSetCurrent(w.context));
+    tell("gone", cuMemFree(plain));
+    std::vector<CUdeviceptr> others;
+    for (unsigned words : {kWords, 500u, kWords, 500u}) {
+      others.push_back(w.allocate(words * 4ul));
+      CHECK(cuMemsetD32(others.back(), 77, words));
+    }
+    w.press(s);
+    for (unsigned i = 0; i < 2; i++) {
+      const unsigned words = i ? 500 : kWords;
+      launch_wide(s, w.add, pooled[i], pooled[i], pooled[i], words);
+      w.press(s);
+      tell("pooled", read(pooled[i], words));
+      CHECK(cuMemFreeAsync(pooled[i], s));
+    }
+    for (CUdeviceptr o : others) CHECK(cuMemFree(o));
+  }
+}
+
 // The primary context is reset under everything; then all begins again.
 void reset(unsigned seed) {
   for (int round = 0; round < 3; round++) {
@@ -369,6 +413,7 @@ const std::vector<Trap> stream_traps = {
     {"many-streams", Needs::moves, many_streams},
     {"fresh-threads", Needs::moves, fresh_threads},
     {"two-contexts", Needs::moves, two_contexts},
+    {"pool-outlives-context", Needs::moves, pool_outlives_context},
     {"reset", Needs::moves, reset},
     {"after-a-fault", Needs::nothing, after_a_fault},
     {"pool-access", Needs::moves, pool_access},

@@ -122,11 +122,17 @@ SOFTGPU_API cuCtxDestroy_v2(CUcontext c) {
     return destroy_context(c);
 }
 SOFTGPU_API cuCtxDestroy(CUcontext c) { return cuCtxDestroy_v2(c); }
-SOFTGPU_API cuCtxDetach(CUcontext c) { return cuCtxDestroy_v2(c); }
+SOFTGPU_API cuCtxDetach(CUcontext c) {
+    if (!valid(c) || c != current_context() || c->attached == 0) return cuCtxDestroy_v2(c);
+    ENTER(cuCtxDetach);
+    --c->attached;
+    return CUDA_SUCCESS;
+}
 SOFTGPU_API cuCtxAttach(CUcontext* out, unsigned flags) {
     ENTER(cuCtxAttach);
     REQUIRE(out && flags == 0);
     if (!current_context()) return CUDA_ERROR_INVALID_CONTEXT;
+    ++current_context()->attached;
     *out = current_context();
     return CUDA_SUCCESS;
 }

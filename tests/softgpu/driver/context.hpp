@@ -34,6 +34,7 @@ struct CUctx_st {
     std::uint64_t id = 0;
     std::atomic<int> sticky{0};
     bool alive = true;
+    unsigned attached = 0;  // how often it is held beyond its creation
     CUstream legacy = nullptr;
     std::vector<CUstream> streams;  // all but the legacy one; under schedule_mutex
     std::vector<CUmodule> modules;

@@ -382,7 +382,7 @@ void release_context(CUcontext context) {
     std::lock_guard lock(m.mutex);
     for (auto it = m.ranges.begin(); it != m.ranges.end();) {
         auto& r = it->second;
-        if (r.context != context || r.kind == Kind::mapping || r.kind == Kind::registered) {
+        if (r.context != context || r.kind == Kind::mapping || r.kind == Kind::pool || r.kind == Kind::registered) {
             ++it;
             continue;
         }

@@ -94,7 +94,7 @@ std::optional<Range> find_range(Address a);
 std::optional<Range> find_registered(const void* host, std::uint64_t bytes);
 CUresult register_host(void* host, std::uint64_t bytes, unsigned flags, CUcontext context);
 CUresult unregister_host(void* host);
-// Drops all that belongs to a context.
+// Drops all that belongs to a context; a pool's memory does not.
 void release_context(CUcontext context);
 
 std::map<Address, Range>& ranges_locked();                     // with memory_mutex held
