@@ -21,6 +21,7 @@ namespace udnnmem::pager {
     X(cuMemcpyHtoDAsync_v2, 1) X(cuMemcpyDtoHAsync_v2, 1) X(cuMemcpyDtoDAsync_v2, 1) X(cuMemsetD8Async, 1)         \
     X(cuMemsetD32Async, 1)                                                                                         \
     X(cuStreamCreate, 1) X(cuStreamDestroy_v2, 1) X(cuStreamSynchronize, 1) X(cuStreamIsCapturing, 1)              \
+    X(cuStreamGetCtx, 1)                                                                                           \
     X(cuStreamWaitEvent, 1) X(cuEventCreate, 1) X(cuEventDestroy_v2, 1) X(cuEventRecord, 1) X(cuEventQuery, 1)     \
     X(cuEventSynchronize, 1) X(cuThreadExchangeStreamCaptureMode, 1)                      \
     X(cuModuleLoadData, 1) X(cuModuleUnload, 1) X(cuModuleGetFunction, 1) X(cuLaunchKernel, 1)                     \
@@ -43,6 +44,29 @@ CUresult insist(Call call) {
     for (int again = 0; again < 3 && result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY; ++again) result = call();
     return result;
 }
+
+// While it lives `context` is current, if the driver lets it be; null: whatever is.
+class Within {
+  public:
+    Within(const Driver& driver, CUcontext context) : driver_(driver) {
+        CUcontext current = nullptr;
+        if (context) insist([&] { return driver_.cuCtxGetCurrent(&current); });
+        if (context == current) return;
+        pushed_ = insist([&] { return driver_.cuCtxPushCurrent_v2(context); }) == CUDA_SUCCESS;
+        there_ = pushed_;
+    }
+    ~Within() {
+        CUcontext popped;
+        if (pushed_) insist([&] { return driver_.cuCtxPopCurrent_v2(&popped); });
+    }
+    Within(const Within&) = delete;
+    Within& operator=(const Within&) = delete;
+    explicit operator bool() const { return there_; }
+
+  private:
+    const Driver& driver_;
+    bool pushed_ = false, there_ = true;
+};
 
 // Whether the context is in an error state or gone, so that nothing will run there any more. The error of a question about an event
 // does not say so alone: while a stream captures it is refused.

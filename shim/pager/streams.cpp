@@ -56,7 +56,9 @@ StreamSlot& StreamTable::slot(CUstream stream) {
         for (auto& s : slots_)
             if (s->alive && s->stream == key && s->per_thread == per_thread && (!context || s->context == context)) found = s.get();
         const bool handle = stream != CU_STREAM_LEGACY && !per_thread;
-        if (!context && (!found || !found->context)) insist([&] { return driver_.cuCtxGetCurrent(&context); });
+        // A stream may be used while another context than its own is current; of some (green contexts') the driver does not say which.
+        if (!context && (!found || !found->context) && !(handle && driver_.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS))
+            insist([&] { return driver_.cuCtxGetCurrent(&context); });
         if (!found) found = make_slot(key, context, per_thread);
         if (!found->context) found->context = context;  // the driver would not say before
         if (handle) context = nullptr;
@@ -119,10 +121,12 @@ CUevent StreamTable::take_event(CUcontext context) {
 }
 
 // By a thread that may record on the stream (any thread for a stream handle or the legacy stream, only its own thread for
-// a per-thread stream), with the stream's context current. Caller holds no slot mutex.
+// a per-thread stream). Caller holds no slot mutex.
 void StreamTable::record_mark(StreamSlot& s) {
     std::lock_guard lock(s.mutex);
     if (!s.alive) return;
+    const Within context(driver_, s.context);
+    if (!context) return;
     // With many marks pending the newest is moved on: it then covers more, later.
     const bool reuse = s.marks.size() >= kMostMarks;
     CUevent event = reuse ? s.marks.back().event : take_event(s.context);
@@ -155,8 +159,6 @@ void StreamTable::mark(StreamSlot& s) {
 
 void StreamTable::mark_tails() {
     const int n = slot_count_.load(std::memory_order_acquire);
-    CUcontext current = nullptr;
-    insist([&] { return driver_.cuCtxGetCurrent(&current); });
     for (int i = 0; i < n; ++i) {
         StreamSlot* s;
         {
@@ -165,12 +167,8 @@ void StreamTable::mark_tails() {
         }
         if (!s->alive || s->per_thread || s->last_op.load() <= s->marked.load()) continue;
         if (capturing() && (s->stream == CU_STREAM_LEGACY || is_capturing(s->stream))) continue;
-        const bool switch_context = s->context != current;
-        if (switch_context && insist([&] { return driver_.cuCtxPushCurrent_v2(s->context); }) != CUDA_SUCCESS) continue;
         poll(*s);
         record_mark(*s);
-        CUcontext popped;
-        if (switch_context) insist([&] { return driver_.cuCtxPopCurrent_v2(&popped); });
     }
 }
 

@@ -27,7 +27,7 @@ namespace udnnmem::pager {
 
 struct StreamSlot {
     CUstream stream = nullptr;
-    CUcontext context = nullptr;
+    CUcontext context = nullptr;               // the stream's own; the marks' events are made in it
     int index = 0;
     bool per_thread = false;                   // `stream` is the number of its thread
     std::weak_ptr<const void> thread;          // that one, while it lives

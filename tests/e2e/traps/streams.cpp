@@ -243,6 +243,36 @@ void two_contexts(unsigned seed) {
   tell("x", read(x, kWords));
 }
 
+// A kernel runs on the stream of a context that is not current: what ends in the current one tells nothing of it.
+void other_contexts_stream(unsigned seed) {
+  World w(seed);
+  const CUstream press = w.stream();
+  const CUdeviceptr x = w.stepped(), lost = w.allocate(4);
+  CHECK(cuMemsetD32(lost, 0, 1));
+  CHECK(cuCtxSynchronize());
+  for (unsigned round = 0; round < 3; round++) {
+    CUcontext second;
+    CUmodule module;
+    CUfunction toil;
+    CHECK(cuCtxCreate(&second, nullptr, 0, w.device));
+    CHECK(cuModuleLoadData(&module, traps_ptx));
+    CHECK(cuModuleGetFunction(&toil, module, "toil"));
+    const CUstream theirs = w.stream();
+    CHECK(cuCtxSetCurrent(w.context));
+    const CUdeviceptr other = w.allocate(4);
+    for (int i = 0; i < 40; i++) launch(theirs, toil, 1, x, w.toil_words(), kStride, w.long_enough(400'000), lost);
+    CHECK(cuMemFree(other));
+    w.press(press);
+    w.press(press);
+    CHECK(cuStreamSynchronize(theirs));
+    w.press(press);  // out with it: nothing is at work on it any more
+    tell("x", read(x, kWords));
+    CHECK(cuCtxDestroy(second));
+    CHECK(cuCtxSetCurrent(w.context));
+  }
+  tell("lost", read(lost, 1)[0]);
+}
+
 // Memory of a pool belongs to no context: it is there when the context that it was made in has ended, in or out.
 void pool_outlives_context(unsigned seed) {
   World w(seed);
@@ -413,6 +443,7 @@ const std::vector<Trap> stream_traps = {
     {"many-streams", Needs::moves, many_streams},
     {"fresh-threads", Needs::moves, fresh_threads},
     {"two-contexts", Needs::moves, two_contexts},
+    {"other-contexts-stream", Needs::moves, other_contexts_stream},
     {"pool-outlives-context", Needs::moves, pool_outlives_context},
     {"reset", Needs::moves, reset},
     {"after-a-fault", Needs::nothing, after_a_fault},

@@ -79,7 +79,7 @@ CUresult impl_cuEventRecordWithFlags(Default d, CUevent e, CUstream handle, unsi
     REQUIRE(flags <= CU_EVENT_RECORD_EXTERNAL);
     CUstream s;
     TRY(find_stream(d, handle, &s));
-    if (s->context->device != e->context->device) return CUDA_ERROR_INVALID_HANDLE;
+    if (s->context != e->context) return CUDA_ERROR_INVALID_HANDLE;
     if (s->capture && flags == CU_EVENT_RECORD_EXTERNAL) return capture_work(s, event_record_work(e));
     return record_event(s, e);
 }

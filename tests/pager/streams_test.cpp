@@ -1,0 +1,76 @@
+// Which ops have completed, as events tell it: of streams of other contexts.
+#include "shim/pager/streams.hpp"
+
+#include <map>
+
+#include "tests/catch.hpp"
+
+using namespace udnnmem::pager;
+
+namespace {
+
+CUcontext context(std::uintptr_t n) { return reinterpret_cast<CUcontext>(n); }
+CUstream stream(std::uintptr_t n) { return reinterpret_cast<CUstream>(n); }
+CUcontext owner(CUstream s) { return context(reinterpret_cast<std::uintptr_t>(s) / 16); }  // stream 0x23 is context 2's
+
+struct Event {
+    CUcontext context = nullptr;
+    bool recorded = false, done = false;
+};
+std::vector<CUcontext> current;
+std::map<CUevent, Event> events;
+
+// A driver that refuses to record an event on a stream of another context than its own.
+Driver play_driver() {
+    current = {context(1)};
+    events.clear();
+    Driver d;
+    d.cuCtxGetCurrent = [](CUcontext* c) { return *c = current.back(), CUDA_SUCCESS; };
+    d.cuCtxPushCurrent_v2 = [](CUcontext c) { return current.push_back(c), CUDA_SUCCESS; };
+    d.cuCtxPopCurrent_v2 = [](CUcontext* c) { return *c = current.back(), current.pop_back(), CUDA_SUCCESS; };
+    d.cuMemGetInfo_v2 = [](std::size_t*, std::size_t*) { return CUDA_SUCCESS; };
+    d.cuStreamGetCtx = [](CUstream s, CUcontext* c) { return *c = owner(s), CUDA_SUCCESS; };
+    d.cuEventCreate = [](CUevent* e, unsigned) {
+        *e = reinterpret_cast<CUevent>(events.size() + 1);
+        events[*e].context = current.back();
+        return CUDA_SUCCESS;
+    };
+    d.cuEventDestroy_v2 = [](CUevent e) { return events.erase(e) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; };
+    d.cuEventRecord = [](CUevent e, CUstream s) {
+        if (events.at(e).context != owner(s)) return CUDA_ERROR_INVALID_HANDLE;
+        events[e].recorded = true, events[e].done = false;
+        return CUDA_SUCCESS;
+    };
+    d.cuEventQuery = [](CUevent e) { return events.at(e).done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; };
+    return d;
+}
+
+std::uint64_t op_on(StreamTable& table, StreamSlot& slot) {
+    const std::uint64_t number = table.next();
+    table.submitted(slot, number);
+    return number;
+}
+
+}  // namespace
+
+TEST_CASE("a stream is marked in its own context, whichever is current", "[streams]") {
+    const Driver driver = play_driver();
+    StreamTable table(driver);
+    StreamSlot& slot = table.slot(stream(0x23));
+    CHECK(slot.context == context(2));
+    std::uint64_t last = 0;
+    for (std::uint32_t i = 0; i < StreamTable::kMarkEvery; ++i) last = op_on(table, slot);
+    REQUIRE(events.size() == 1);
+    CHECK((events.begin()->second.context == context(2) && events.begin()->second.recorded));
+    CHECK(current == std::vector{context(1)});
+    table.synchronised_context(context(1), last);  // another's end says nothing of it
+    CHECK_FALSE(table.complete(slot.bit(), last));
+    events.begin()->second.done = true;
+    CHECK(table.complete(slot.bit(), last));
+    CHECK(&table.slot(stream(0x23)) == &slot);
+    last = op_on(table, slot);
+    table.mark_tails();
+    CHECK((events.size() == 1 && !events.begin()->second.done));  // the event serves again
+    events.begin()->second.done = true;
+    CHECK(table.complete(slot.bit(), last));
+}
