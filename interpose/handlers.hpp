@@ -140,8 +140,8 @@ struct Handlers {
     void (*event_waited)(CUstream, CUevent) noexcept;              // cuStreamWaitEvent
     void (*stream_created)(CUstream) noexcept;
     void (*stream_destroying)(CUstream) noexcept;                  // before the real call
-    void (*capture_began)(CUstream) noexcept;
-    void (*capture_ended)(CUstream) noexcept;                      // also when it was invalidated
+    void (*capture_beginning)(CUstream) noexcept;                  // before the real call
+    void (*capture_ended)(CUstream) noexcept;                      // also when it was invalidated, or did not begin
     // Before the real call; primary contexts too. Memory ends with its context, but not with a green one.
     void (*context_destroying)(CUcontext, bool green) noexcept;
     void (*context_destroyed)(CUcontext) noexcept;

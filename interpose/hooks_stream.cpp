@@ -68,13 +68,21 @@ BEFORE(cuStreamDestroy, (CUstream stream), (stream), up->stream_destroying(strea
 BEFORE(cuStreamDestroy_v2, (CUstream stream), (stream), up->stream_destroying(stream))
 
 // ---- capture ----
+// Told of before it begins: what another thread does on the stream meanwhile must not be captured.
+#define CAPTURE_BEGINS_ON(symbol, STREAM, PARAMS, ARGS)                                                                \
+    HOOK(symbol, PARAMS) {                                                                                             \
+        Guard up;                                                                                                      \
+        if (up) up->capture_beginning(STREAM);                                                                         \
+        const CUresult result = REAL(symbol) ARGS;                                                                     \
+        if (up && result != CUDA_SUCCESS) up->capture_ended(STREAM);                                                   \
+        return result;                                                                                                 \
+    }
 #define CAPTURE_BEGINS(symbol, PARAMS, ARGS)                                                                           \
-    OBSERVE(symbol, PARAMS, ARGS, up->capture_began(legacy(stream)))                                                   \
-    OBSERVE(symbol##_ptsz, PARAMS, ARGS, up->capture_began(per_thread(stream)))
+    CAPTURE_BEGINS_ON(symbol, legacy(stream), PARAMS, ARGS)                                                            \
+    CAPTURE_BEGINS_ON(symbol##_ptsz, per_thread(stream), PARAMS, ARGS)
 CAPTURE_BEGINS(cuStreamBeginCapture, (CUstream stream), (stream))
-OBSERVE(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode), up->capture_began(legacy(stream)))
-OBSERVE(cuStreamBeginCapture_v2_ptsz, (CUstream stream, CUstreamCaptureMode mode), (stream, mode),
-        up->capture_began(per_thread(stream)))
+CAPTURE_BEGINS_ON(cuStreamBeginCapture_v2, legacy(stream), (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+CAPTURE_BEGINS_ON(cuStreamBeginCapture_v2_ptsz, per_thread(stream), (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
 CAPTURE_BEGINS(cuStreamBeginCaptureToGraph,
                (CUstream stream, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* edges, size_t count,
                 CUstreamCaptureMode mode),

@@ -3,6 +3,7 @@
 #include "shim/pager/rules.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace udnnmem::pager {
 namespace {
@@ -124,7 +125,7 @@ CUevent StreamTable::take_event(CUcontext context) {
 // a per-thread stream). Caller holds no slot mutex.
 void StreamTable::record_mark(StreamSlot& s) {
     std::lock_guard lock(s.mutex);
-    if (!s.alive) return;
+    if (!s.alive || s.captures) return;
     const Within context(driver_, s.context);
     if (!context) return;
     // With many marks pending the newest is moved on: it then covers more, later.
@@ -178,6 +179,13 @@ void StreamTable::poll(StreamSlot& s) {
         std::lock_guard lock(s.mutex);
         while (!s.marks.empty()) {
             const CUresult result = insist([&] { return driver_.cuEventQuery(s.marks.front().event); });
+            if (result == CUDA_ERROR_CAPTURED_EVENT) {
+                // The stream was joining a capture as the mark was made, and it tells nothing: what it covered is marked anew.
+                done.push_back({s.context, s.marks.front().event});
+                s.marks.pop_front();
+                if (s.marks.empty()) s.marked.store(s.completed.load());
+                continue;
+            }
             if (result == CUDA_ERROR_NOT_READY || (result != CUDA_SUCCESS && !lost(driver_, s.context))) break;
             // Success, or a context in error: nothing that runs there will ever run again.
             raise(s.completed, s.marks.front().value);
@@ -255,6 +263,7 @@ void StreamTable::stream_destroying(CUstream stream) {
         if (found->marked.load() < found->last_op.load() && insist([&] { return driver_.cuStreamSynchronize(stream); }) == CUDA_SUCCESS)
             raise(found->completed, found->last_op.load());
     }
+    end_captures(*found);
     found->alive = false;
     generation_.fetch_add(1);
 }
@@ -267,6 +276,7 @@ void StreamTable::context_destroyed(CUcontext context) {
             if (s->context == context) gone.push_back(s.get());
     }
     for (StreamSlot* s : gone) {
+        end_captures(*s);
         std::lock_guard inner(s->mutex);
         s->alive = false;
         s->marks.clear();  // the events went with the context
@@ -275,6 +285,28 @@ void StreamTable::context_destroyed(CUcontext context) {
     std::lock_guard lock(mutex_);
     std::erase_if(spare_, [&](const Spare& e) { return e.context == context; });
     generation_.fetch_add(1);
+}
+
+void StreamTable::capture_beginning(CUstream stream) {
+    StreamSlot& s = slot(stream);
+    if (!capturing()) mark(s);  // what was submitted before; there may be no other occasion for long
+    capturing_.fetch_add(1);
+    std::lock_guard lock(s.mutex);
+    ++s.captures;
+}
+
+void StreamTable::capture_ended(CUstream stream) {
+    StreamSlot& s = slot(stream);
+    std::lock_guard lock(s.mutex);
+    if (!s.captures) return;
+    --s.captures;
+    capturing_.fetch_sub(1);
+}
+
+// Those of a stream that goes: nobody will be told that they end.
+void StreamTable::end_captures(StreamSlot& s) {
+    std::lock_guard lock(s.mutex);
+    capturing_.fetch_sub(std::exchange(s.captures, 0));
 }
 
 bool StreamTable::is_capturing(CUstream stream) const {

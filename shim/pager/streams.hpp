@@ -36,7 +36,8 @@ struct StreamSlot {
     std::atomic<std::uint64_t> marked{0};      // covered by the newest mark
     std::atomic<std::uint64_t> completed{0};   // known complete up to here
     std::atomic<std::uint32_t> unmarked{0};    // ops since the newest mark
-    std::mutex mutex;                          // the marks
+    std::mutex mutex;                          // the marks, and
+    int captures = 0;                          // that began here and have not ended: no event is recorded meanwhile
     struct Mark {
         CUevent event;
         std::uint64_t value;
@@ -78,8 +79,9 @@ class StreamTable {
     // The bits of every stream that has had an op.
     std::uint64_t all_streams() const;
 
-    void capture_began() { capturing_.fetch_add(1); }
-    void capture_ended() { capturing_.fetch_sub(1); }
+    // A capture that begins on the stream, before it does, and one that has ended or did not begin.
+    void capture_beginning(CUstream stream);
+    void capture_ended(CUstream stream);
     bool capturing() const { return capturing_.load(std::memory_order_acquire) > 0; }
     // Whether work on `stream` is being recorded instead of run.
     bool is_capturing(CUstream stream) const;
@@ -90,6 +92,7 @@ class StreamTable {
     void record_mark(StreamSlot&);
     void poll(StreamSlot&);
     CUevent take_event(CUcontext context);
+    void end_captures(StreamSlot&);
 
     const Driver& driver_;
     std::atomic<std::uint64_t> sequence_{0};

@@ -340,11 +340,11 @@ void stream_created(CUstream) noexcept {}
 void stream_destroying(CUstream stream) noexcept {
     if (Session* s = Session::get()) s->pager().streams().stream_destroying(stream);
 }
-void capture_began(CUstream) noexcept {
-    if (Session* s = Session::get(true)) s->pager().streams().capture_began();
+void capture_beginning(CUstream stream) noexcept {
+    if (Session* s = Session::get(true)) s->pager().streams().capture_beginning(stream);
 }
-void capture_ended(CUstream) noexcept {
-    if (Session* s = Session::get()) s->pager().streams().capture_ended();
+void capture_ended(CUstream stream) noexcept {
+    if (Session* s = Session::get()) s->pager().streams().capture_ended(stream);
 }
 void context_destroying(CUcontext context, bool green) noexcept {
     Session* s = Session::get();
@@ -611,7 +611,7 @@ const Handlers handlers = {
     .event_waited = event_waited,
     .stream_created = stream_created,
     .stream_destroying = stream_destroying,
-    .capture_began = capture_began,
+    .capture_beginning = capture_beginning,
     .capture_ended = capture_ended,
     .context_destroying = context_destroying,
     .context_destroyed = context_destroyed,

@@ -260,8 +260,11 @@ TEST_CASE("a failed call is not told as done", "[doors]") {
     CHECK(cuEventQuery(nullptr) == CUDA_ERROR_NOT_READY);
     CHECK(cuStreamSynchronize(nullptr) == CUDA_ERROR_NOT_READY);
     CHECK(cuEventRecord(nullptr, nullptr) == CUDA_ERROR_NOT_READY);
-    fake_answer = 0;
     CHECK(probe().told == before);
+    // A capture is told of before it begins, and taken back.
+    CHECK(cuStreamBeginCapture_v2(nullptr, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_ERROR_NOT_READY);
+    CHECK((probe().told == before + 2 && std::string(probe().handler) == "capture_ended"));
+    fake_answer = 0;
 }
 
 TEST_CASE("streams are named without their variant", "[doors]") {

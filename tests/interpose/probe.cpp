@@ -75,7 +75,7 @@ const Handlers table = [] {
     h.event_waited = [](CUstream s, CUevent) noexcept { probe.stream = s, told("event_waited"); };
     h.stream_created = [](CUstream) noexcept { told("stream_created"); };
     h.stream_destroying = [](CUstream) noexcept { told("stream_destroying"); };
-    h.capture_began = [](CUstream s) noexcept { probe.stream = s, told("capture_began"); };
+    h.capture_beginning = [](CUstream s) noexcept { probe.stream = s, told("capture_beginning"); };
     h.capture_ended = [](CUstream s) noexcept { probe.stream = s, told("capture_ended"); };
     h.context_destroying = [](CUcontext, bool) noexcept { told("context_destroying"); };
     h.context_destroyed = [](CUcontext) noexcept { told("context_destroyed"); };

@@ -1,4 +1,4 @@
-// Which ops have completed, as events tell it: of streams of other contexts.
+// Which ops have completed, as events tell it: of streams of other contexts, and of streams that capture.
 #include "shim/pager/streams.hpp"
 
 #include <map>
@@ -11,19 +11,21 @@ namespace {
 
 CUcontext context(std::uintptr_t n) { return reinterpret_cast<CUcontext>(n); }
 CUstream stream(std::uintptr_t n) { return reinterpret_cast<CUstream>(n); }
-CUcontext owner(CUstream s) { return context(reinterpret_cast<std::uintptr_t>(s) / 16); }  // stream 0x23 is context 2's
+CUcontext owner(CUstream s) { return context(reinterpret_cast<std::uintptr_t>(s) / 16); }  // stream 0x23 is context 2's; a thread remembers its streams, so that each test has its own
 
 struct Event {
     CUcontext context = nullptr;
-    bool recorded = false, done = false;
+    bool recorded = false, done = false, captured = false;
 };
 std::vector<CUcontext> current;
 std::map<CUevent, Event> events;
+bool capturing = false;   // all streams
 
 // A driver that refuses to record an event on a stream of another context than its own.
 Driver play_driver() {
     current = {context(1)};
     events.clear();
+    capturing = false;
     Driver d;
     d.cuCtxGetCurrent = [](CUcontext* c) { return *c = current.back(), CUDA_SUCCESS; };
     d.cuCtxPushCurrent_v2 = [](CUcontext c) { return current.push_back(c), CUDA_SUCCESS; };
@@ -38,10 +40,16 @@ Driver play_driver() {
     d.cuEventDestroy_v2 = [](CUevent e) { return events.erase(e) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; };
     d.cuEventRecord = [](CUevent e, CUstream s) {
         if (events.at(e).context != owner(s)) return CUDA_ERROR_INVALID_HANDLE;
-        events[e].recorded = true, events[e].done = false;
+        events[e].recorded = true, events[e].done = false, events[e].captured = capturing;
         return CUDA_SUCCESS;
     };
-    d.cuEventQuery = [](CUevent e) { return events.at(e).done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; };
+    d.cuEventQuery = [](CUevent e) {
+        return events.at(e).captured ? CUDA_ERROR_CAPTURED_EVENT : events.at(e).done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    };
+    d.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* s) {
+        *s = capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+        return CUDA_SUCCESS;
+    };
     return d;
 }
 
@@ -73,4 +81,58 @@ TEST_CASE("a stream is marked in its own context, whichever is current", "[strea
     CHECK((events.size() == 1 && !events.begin()->second.done));  // the event serves again
     events.begin()->second.done = true;
     CHECK(table.complete(slot.bit(), last));
+}
+
+TEST_CASE("a stream is marked before a capture begins there, and not from then on", "[streams]") {
+    const Driver driver = play_driver();
+    StreamTable table(driver);
+    StreamSlot& slot = table.slot(stream(0x11));
+    const std::uint64_t before = op_on(table, slot);
+    REQUIRE(events.empty());
+    table.capture_beginning(stream(0x11));
+    CHECK((events.size() == 1 && !events.begin()->second.captured));
+    slot.last_op = table.next();
+    table.mark_tails();   // the driver has not yet heard of the capture
+    CHECK(events.size() == 1);
+    events.begin()->second.done = true;
+    CHECK(table.complete(slot.bit(), before));
+    table.capture_ended(stream(0x11));
+    table.mark_tails();
+    CHECK_FALSE(table.complete(slot.bit(), slot.last_op));
+    events.begin()->second.done = true;
+    CHECK(table.complete(slot.bit(), slot.last_op));
+}
+
+TEST_CASE("a mark that was captured tells nothing, and another takes its place", "[streams]") {
+    const Driver driver = play_driver();
+    StreamTable table(driver);
+    StreamSlot& slot = table.slot(stream(0x12));
+    const std::uint64_t last = op_on(table, slot);
+    capturing = true;   // by joining another stream's capture, just now
+    table.mark_tails();
+    CHECK((events.size() == 1 && events.begin()->second.captured));
+    capturing = false;
+    CHECK_FALSE(table.complete(slot.bit(), last));
+    table.mark_tails();
+    CHECK_FALSE(table.complete(slot.bit(), last));
+    for (auto& [event, state] : events) state.done = true;
+    CHECK(table.complete(slot.bit(), last));
+}
+
+TEST_CASE("captures end with their streams and contexts", "[streams]") {
+    const Driver driver = play_driver();
+    StreamTable table(driver);
+    table.capture_ended(stream(0x13));   // of which nobody saw the beginning
+    CHECK_FALSE(table.capturing());
+    table.capture_beginning(stream(0x13));
+    table.capture_beginning(stream(0x13));   // the driver refuses
+    table.capture_ended(stream(0x13));
+    table.capture_beginning(stream(0x24));
+    CHECK(table.capturing());
+    table.stream_destroying(stream(0x13));
+    CHECK(table.capturing());
+    table.context_destroyed(context(2));
+    CHECK_FALSE(table.capturing());
+    table.capture_beginning(stream(0x13));
+    CHECK(table.capturing());
 }

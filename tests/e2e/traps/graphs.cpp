@@ -88,6 +88,47 @@ void capture_beside(unsigned seed) {
   for (const CUdeviceptr at : {x, y, z}) tell("words", read(at, kWords));
 }
 
+// Captures that nobody ends, and one that does not begin: afterwards cuMemFree waits for the device as ever.
+void capture_abandoned(unsigned seed) {
+  World w(seed);
+  unsigned* flag;
+  CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&flag), 4, CU_MEMHOSTALLOC_DEVICEMAP));
+  const CUdeviceptr y = w.stepped();
+  const CUstream s = w.stream();
+  const auto freed = [&](unsigned value) {
+    const CUdeviceptr x = w.allocate(kWords * 4ul);
+    launch(s, w.kernel("late_flag"), 1, flag, value, w.toil_ns());
+    CHECK(cuMemFree(x));
+    tell("flag", *static_cast<volatile unsigned*>(flag));
+  };
+  const auto begin = [&] {
+    const CUstream c = w.stream();
+    launch_wide(c, w.add, y, y, y, kWords);
+    CHECK(cuStreamBeginCapture(c, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(cuMemsetD32Async(y, 5, kWords, c));
+    return c;
+  };
+  CHECK(cuStreamDestroy(begin()));
+  freed(1);
+  CUcontext second;
+  CHECK(cuCtxCreate(&second, nullptr, 0, w.device));
+  const CUstream theirs = w.stream();
+  CHECK(cuStreamBeginCapture(theirs, CU_STREAM_CAPTURE_MODE_RELAXED));
+  CHECK(cuCtxDestroy(second));
+  CHECK(cuCtxSetCurrent(w.context));
+  freed(2);
+  const CUstream c = begin();
+  Graph g;
+  tell("begun twice", cuStreamBeginCapture(c, CU_STREAM_CAPTURE_MODE_RELAXED));
+  CHECK(cuStreamEndCapture(c, &g.graph));
+  freed(3);
+  tell("ended twice", cuStreamEndCapture(c, &g.graph));
+  freed(4);
+  w.press(s);  // what ran before the captures is known to have ended
+  w.press(s);
+  tell("y", read(y, kWords));
+}
+
 // Between its launches all of the graph's buffers are pushed out; its addresses are what they were.
 void frozen_addresses(unsigned seed) {
   World w(seed);
@@ -358,6 +399,7 @@ void nested(unsigned seed) {
 const std::vector<Trap> graph_traps = {
     {"capture-while-moving", Needs::moves, capture_while_moving},
     {"capture-beside", Needs::moves, capture_beside},
+    {"capture-abandoned", Needs::moves, capture_abandoned},
     {"graph-frozen", Needs::moves, frozen_addresses},
     {"graph-updated", Needs::moves, updated},
     {"graph-in-pieces", Needs::moves, in_pieces},

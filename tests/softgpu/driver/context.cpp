@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tests/softgpu/driver/graph.hpp"
 #include "tests/softgpu/driver/memory.hpp"
 #include "tests/softgpu/driver/module.hpp"
 
@@ -88,6 +89,8 @@ CUresult destroy_context(CUcontext c) {
     unload_modules(c);
     release_context(c);
     std::erase(stack, c);
+    for (CUstream s : std::vector(c->streams))
+        if (s->capture) end_capture(s, nullptr);
     std::lock_guard lock(schedule_mutex());
     for (CUstream s : c->streams) s->magic = 0;
     return CUDA_SUCCESS;
