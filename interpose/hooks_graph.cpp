@@ -24,6 +24,8 @@ ALWAYS_OBSERVE(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphEx
                (exec, graph, info), graph_updated(exec, graph))
 // Before the real call: the handle may be another graph's the moment after.
 HOOK(cuGraphExecDestroy, (CUgraphExec exec)) {
+    Guard up;
+    if (up && up->graph_destroying) up->graph_destroying(exec);
     graph_destroyed(exec);
     return REAL(cuGraphExecDestroy)(exec);
 }

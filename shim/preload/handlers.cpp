@@ -1,7 +1,9 @@
 // The handlers behind the hooks: each turns a call into buffers and asks the pager. What the pager does not manage is the
 // program's own call, untouched.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -248,37 +250,52 @@ CUresult graph_node(const Span* spans, std::size_t count, Submit submit) noexcep
     return result;
 }
 
-// Two launches of one graph are ordered, also on different streams and in pieces.
+// Launches of one graph are ordered, on whatever streams. The driver sees to it where they are whole, else an event.
 struct GraphOrder {
-    std::mutex mutex;
-    CUevent event = nullptr;
+    std::mutex mutex;                           // while one of them is issued
+    CUevent event = nullptr;                    // behind the last one; null: there was none
+    std::atomic<CUcontext> context{nullptr};    // the event's
+    bool whole = true;                          // the last one was
 };
 std::mutex g_graphs_mutex;
-std::unordered_map<CUgraphExec, std::unique_ptr<GraphOrder>> g_graphs;
+std::unordered_map<CUgraphExec, std::shared_ptr<GraphOrder>> g_graphs;
 
-CUresult launch_in_pieces(Pager& p, CUgraphExec exec, const GraphExec& graph, CUstream stream) {
-    GraphOrder* order;
-    {
-        std::lock_guard lock(g_graphs_mutex);
-        auto& slot = g_graphs[exec];
-        if (!slot) slot = std::make_unique<GraphOrder>();
-        order = slot.get();
-    }
-    std::lock_guard lock(order->mutex);
-    const captured::Run calls(graph);
+std::shared_ptr<GraphOrder> order_of(CUgraphExec exec) {
+    std::lock_guard lock(g_graphs_mutex);
+    auto& order = g_graphs[exec];
+    if (!order) order = std::make_shared<GraphOrder>();
+    return order;
+}
+
+void come_after(Pager& p, GraphOrder& order, CUstream stream) {
+    if (order.event && holds("graph-order")) p.driver().cuStreamWaitEvent(stream, order.event, 0);
+}
+
+CUresult has_come(Pager& p, GraphOrder& order, CUstream stream, bool whole) {
     const pager::Driver& d = p.driver();
-    if (order->event && holds("graph-order")) d.cuStreamWaitEvent(stream, order->event, 0);
+    const CUcontext context = p.streams().slot(stream).context;
+    const pager::Within there(d, context);
+    if (order.event && order.context != context) d.cuEventDestroy_v2(std::exchange(order.event, nullptr));
+    if (!order.event) d.cuEventCreate(&order.event, CU_EVENT_DISABLE_TIMING);
+    order.context = context;
+    order.whole = whole;
+    return order.event ? d.cuEventRecord(order.event, stream) : CUDA_SUCCESS;
+}
+
+CUresult launch_in_pieces(Pager& p, GraphOrder& order, const GraphExec& graph, CUstream stream) {
+    const captured::Run calls(graph);
+    come_after(p, order, stream);
     const auto& nodes = graph.nodes();
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
+    CUresult result = CUDA_SUCCESS;
+    for (std::size_t i = 0; i < nodes.size() && result == CUDA_SUCCESS; ++i) {
         if (!nodes[i].enabled) continue;
         Work w = nodes[i].work;
         w.stream = stream;
         const profiler::math::As call(calls.at(nodes[i]));
-        const CUresult result = work(w, [&] { return graph.issue(i, stream); });
-        if (result != CUDA_SUCCESS) return result;
+        result = work(w, [&] { return graph.issue(i, stream); });
     }
-    if (!order->event) d.cuEventCreate(&order->event, CU_EVENT_DISABLE_TIMING);
-    return order->event ? d.cuEventRecord(order->event, stream) : CUDA_SUCCESS;
+    const CUresult ordered = has_come(p, order, stream, false);
+    return result != CUDA_SUCCESS ? result : ordered;
 }
 
 constexpr const char* kGraphLaunch = executor::Executor::graph_launch;
@@ -294,6 +311,8 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     executor::Executor* const plan = plan_of(*s);
     executor::Executor::Place place;
     std::uint64_t shape = 0;
+    std::shared_ptr<GraphOrder> order;   // null: never in pieces
+    std::unique_lock<std::mutex> one_at_a_time;
     try {
         for (const GraphNode& node : graph.nodes()) {
             if (!node.enabled) continue;
@@ -304,8 +323,11 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         if (Touches* all = seen.touches()) merge(*all);
         op.overwrites.clear();  // an earlier node may read what a later one overwrites
         if ((!op.count && !op.everything) || !holds("graph")) return submit();
-        if (!p.streams().is_capturing(stream) && graph.issuable() && (!p.fits_together(op) || (plan && plan->wants_pieces())))
-            return launch_in_pieces(p, exec, graph, stream);
+        if (!p.streams().is_capturing(stream) && graph.issuable()) {
+            order = order_of(exec);
+            one_at_a_time = std::unique_lock(order->mutex);
+            if (!p.fits_together(op) || (plan && plan->wants_pieces())) return launch_in_pieces(p, *order, graph, stream);
+        }
         CUresult ready = CUDA_SUCCESS;
         if (plan) place = plan->before(kGraphLaunch, shape, op), ready = plan->compute_again(place, op, nullptr);
         if (ready == CUDA_SUCCESS) ready = p.enter(op);
@@ -318,7 +340,9 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     } catch (...) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (order && !order->whole) come_after(p, *order, stream);
     const CUresult result = submit();
+    if (order && result == CUDA_SUCCESS) has_come(p, *order, stream, true);
     if (plan && result == CUDA_SUCCESS) plan->submitted(place, op);
     if (seen.touches()) {
         const profiler::math::As calls(captured::Run(graph).as_one());
@@ -354,7 +378,7 @@ void context_destroying(CUcontext context, bool green) noexcept {
     s->pager().context_destroying(context, !green);
     if (Learner* learner = s->learning()) learner->timers.context_destroying(context);
     std::lock_guard lock(g_graphs_mutex);
-    g_graphs.clear();  // their events go with the context
+    std::erase_if(g_graphs, [&](const auto& g) { return g.second->context == context; });  // their events go with it
 }
 void context_destroyed(CUcontext context) noexcept {
     if (Session* s = Session::get()) s->pager().streams().context_destroyed(context);
@@ -544,6 +568,20 @@ void host_memory(CUdeviceptr at, std::size_t bytes) noexcept {
     else host_ranges.remove(at);
 }
 
+void graph_destroying(CUgraphExec exec) noexcept {
+    std::shared_ptr<GraphOrder> order;
+    {
+        std::lock_guard lock(g_graphs_mutex);
+        const auto it = g_graphs.find(exec);
+        if (it == g_graphs.end()) return;
+        order = std::move(it->second);
+        g_graphs.erase(it);
+    }
+    std::lock_guard lock(order->mutex);
+    if (Session* s = Session::get(); s && order->event) s->pager().driver().cuEventDestroy_v2(order->event);
+    order->event = nullptr;
+}
+
 void code_unloading() noexcept {
     Session* s = Session::get();
     if (executor::Executor* plan = s ? s->executing() : nullptr) plan->code_unloading();
@@ -631,6 +669,7 @@ const Handlers handlers = {
     .graph_node = graph_node,
     .host_memory = host_memory,
     .code_unloading = code_unloading,
+    .graph_destroying = graph_destroying,
     .node_tag = captured::tag_of,
     .peer_access = peer_access,
     .pool_access = pool_access,

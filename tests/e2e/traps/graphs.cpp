@@ -256,6 +256,57 @@ void pieces_in_order(unsigned seed) {
   for (CUdeviceptr at : all) tell("ordered", read(at, kBig));
 }
 
+// The same for one that fits or does not as two of its nodes are off or on: launches whole and in pieces come after each other, also
+// after another graph was destroyed and a context has ended.
+void whole_and_pieces(unsigned seed) {
+  World w(seed);
+  constexpr unsigned kBig = kBudget / 4 * 3 / 8;  // words: two of three fit at most
+  std::vector<CUdeviceptr> all;
+  for (unsigned i = 0; i < 3; i++) {
+    all.push_back(w.allocate(kBig * 4ul));
+    CHECK(cuMemsetD32(all.back(), i, kBig));
+  }
+  CHECK(cuCtxSynchronize());
+  struct Counter {
+    unsigned seen = 0, count = 0;
+  } counter;
+  Graph g;
+  const auto body = [&](CUstream c) {  // kernels between, so that either end can meet another launch's
+    for (int i = 0; i < 4; i++) {
+      if (i == 2)
+        for (CUdeviceptr at : all) launch_wide(c, w.add, at, at, at, 100u);
+      CHECK(cuLaunchHostFunc(c, [](void* p) {
+        auto* k = static_cast<Counter*>(p);
+        k->seen = k->seen * 2 + k->count;  // differs if another launch's steps come between
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }, &counter));
+      CHECK(cuLaunchHostFunc(c, [](void* p) { static_cast<Counter*>(p)->count++; }, &counter));
+    }
+  };
+  g.capture(w.stream(), body);
+  size_t count = 0;
+  CHECK(cuGraphGetNodes(g.graph, nullptr, &count));
+  std::vector<CUgraphNode> nodes(count);
+  CHECK(cuGraphGetNodes(g.graph, nodes.data(), &count));
+  const CUstream a = w.stream(), b = w.stream();
+  for (unsigned round = 0; round < 4; round++) {
+    for (int i : {4, 5}) CHECK(cuGraphNodeSetEnabled(g.exec, nodes[i], round % 2));
+    CHECK(cuGraphLaunch(g.exec, a));
+    for (int i : {4, 5}) CHECK(cuGraphNodeSetEnabled(g.exec, nodes[i], 1 - round % 2));
+    CHECK(cuGraphLaunch(g.exec, b));
+    Graph other;
+    other.capture(w.stream(), body);
+    CUcontext second;
+    CHECK(cuCtxCreate(&second, nullptr, 0, w.device));
+    CHECK(cuCtxDestroy(second));
+    CHECK(cuCtxSetCurrent(w.context));
+  }
+  CHECK(cuCtxSynchronize());
+  tell("seen", counter.seen);
+  tell("count", counter.count);
+  for (CUdeviceptr at : all) tell("ordered", read(at, kBig));
+}
+
 // Its buffers do not fit together, and it copies from and to memory of the host that is not pinned: what is there when the copy's
 // turn comes counts, not what was there when the graph was launched, and the launch waits for nothing.
 void pageable(unsigned seed) {
@@ -404,6 +455,7 @@ const std::vector<Trap> graph_traps = {
     {"graph-updated", Needs::moves, updated},
     {"graph-in-pieces", Needs::moves, in_pieces},
     {"graph-pieces-in-order", Needs::moves, pieces_in_order},
+    {"graph-whole-and-pieces", Needs::moves, whole_and_pieces},
     {"graph-pageable", Needs::nothing, pageable},
     {"graph-by-hand", Needs::moves, by_hand},
     {"graph-nested", Needs::moves, nested},
