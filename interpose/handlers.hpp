@@ -114,6 +114,7 @@ struct Allocation {
     unsigned element = 0;             // ... ElementSizeBytes
     CUstream stream = nullptr;        // stream_ordered
     CUmemoryPool pool = nullptr;      // stream_ordered: the named pool, null: the current one of the stream's device
+    CUdevice pool_device = -1;        // where a named pool has its memory; -1: not known
     CUdeviceptr* address = nullptr;   // out
     std::size_t* pitch = nullptr;     // out, pitched
 };

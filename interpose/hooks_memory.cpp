@@ -13,13 +13,14 @@ namespace {
 
 CUresult allocate_ordered(Guard& up, const char* entry_point, CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool,
                           CUstream stream, Submit real) noexcept {
-    if (pool != nullptr ? foreign_pools.contains(pool) : foreign_pools.current_is_foreign()) return real();
+    if (pool != nullptr ? foreign_pools.contains(pool) : foreign_pools.current_is_foreign(stream)) return real();
     Allocation a;
     a.kind = AllocationKind::stream_ordered;
     a.entry_point = entry_point;
     a.bytes = bytes;
     a.stream = stream;
     a.pool = pool;
+    if (pool != nullptr) a.pool_device = pool_devices.of(pool);
     a.address = address;
     return up->allocate(a, real);
 }
@@ -158,11 +159,12 @@ HOOK(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep)) {
 }
 ALWAYS_OBSERVE(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps* props), (pool, props),
         if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE || props->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-            props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) foreign_pools.add(*pool))
+            props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) foreign_pools.add(*pool);
+        else pool_devices.made(*pool, props->location.id))
 ALWAYS_OBSERVE(cuMemPoolImportFromShareableHandle,
         (CUmemoryPool * pool, void* handle, CUmemAllocationHandleType type, unsigned long long flags),
         (pool, handle, type, flags), foreign_pools.add(*pool))
-ALWAYS_OBSERVE(cuMemPoolDestroy, (CUmemoryPool pool), (pool), foreign_pools.remove(pool))
+ALWAYS_OBSERVE(cuMemPoolDestroy, (CUmemoryPool pool), (pool), foreign_pools.remove(pool); pool_devices.destroyed(pool))
 ALWAYS_OBSERVE(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool pool), (device, pool), foreign_pools.made_current(pool))
 ALWAYS_OBSERVE(cuMemSetMemPool, (CUmemLocation * location, CUmemAllocationType type, CUmemoryPool pool), (location, type, pool),
         foreign_pools.made_current(pool))

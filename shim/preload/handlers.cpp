@@ -42,8 +42,10 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
     Pager& p = s->pager();
     const bool ordered = a.kind == AllocationKind::stream_ordered;
     if (ordered && p.streams().is_capturing(a.stream)) return real();  // becomes a node of the graph
-    DevicePager* d = p.current_device();
-    if (!d) return real();
+    // A pool's memory is the pool's device's, by default the stream's.
+    const pager::Within there(p.driver(), ordered ? p.streams().slot(a.stream).context : nullptr);
+    DevicePager* d = there ? p.current_device() : nullptr;
+    if (!d || (a.pool && a.pool_device != d->device())) return real();
     std::size_t bytes = a.bytes, pitch = 0;
     if (a.kind == AllocationKind::pitched) {
         if (!a.pitch || !a.width || !a.height) return real();
@@ -502,10 +504,12 @@ CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* 
     const bool high = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
     const bool current = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
     if (!high && !current) return result;
-    DevicePager* d = s->pager().current_device();
-    if (!d) return result;
     std::size_t now = 0, most = 0;
-    d->pool_usage(pool, now, most, set && high);
+    for (DevicePager* d : s->pager().devices()) {
+        std::size_t current_of = 0, high_of = 0;
+        d->pool_usage(pool, current_of, high_of, set && high);
+        now += current_of, most += high_of;
+    }
     if (!set) {
         cuuint64_t told = 0;
         std::memcpy(&told, value, sizeof told);

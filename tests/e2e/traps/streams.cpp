@@ -413,6 +413,57 @@ void two_devices(unsigned seed) {
   }
 }
 
+// Memory of pools for streams of one device while another is current, and of another device's pool: it lies where the pool is, or
+// the stream.
+void pools_of_two_devices(unsigned seed) {
+  World w(seed);
+  CUdevice other;
+  CUcontext there;
+  CUmodule module;
+  CUfunction fill, add;
+  CUmemoryPool pools[2];
+  CHECK(cuDeviceGet(&other, 1));
+  CHECK(cuDevicePrimaryCtxRetain(&there, other));
+  CHECK(cuCtxSetCurrent(there));
+  CHECK(cuModuleLoadData(&module, small_ptx));
+  CHECK(cuModuleGetFunction(&fill, module, "fill"));
+  CHECK(cuModuleGetFunction(&add, module, "add"));
+  const CUstream theirs = w.stream();
+  CHECK(cuCtxSetCurrent(w.context));
+  const CUstream ours = w.stream();
+  CUmemPoolProps props{};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  props.location = {CU_MEM_LOCATION_TYPE_DEVICE, {other}};
+  CHECK(cuMemPoolCreate(&pools[0], &props));
+  CHECK(cuDeviceGetDefaultMemPool(&pools[1], other));
+  for (unsigned round = 0; round < 3; round++) {
+    std::vector<CUdeviceptr> all(12);
+    for (unsigned i = 0; i < all.size(); i++) {
+      const size_t bytes = i % 4 == 3 ? 2048 : 313 * 512;  // pools count in 512s
+      if (i % 3 == 0) CHECK(cuMemAllocAsync(&all[i], bytes, theirs));
+      else CHECK(cuMemAllocFromPoolAsync(&all[i], bytes, pools[i % 2], i % 3 == 1 ? theirs : ours));
+      int ordinal = -1;
+      CHECK(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, all[i]));
+      tell("device", ordinal);
+    }
+    for (CUmemoryPool p : pools) {
+      cuuint64_t used = 0;
+      CHECK(cuMemPoolGetAttribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+      tell("used", static_cast<unsigned>(used));
+    }
+    CHECK(cuCtxSynchronize());
+    CHECK(cuCtxSetCurrent(there));
+    for (unsigned i = 0; i < all.size(); i++) launch_wide(theirs, fill, all[i], seed + i, 512u);
+    for (unsigned i = 0; i < all.size(); i++) launch_wide(theirs, add, all[i], all[(i + 1) % all.size()], all[i], 512u);
+    CHECK(cuStreamSynchronize(theirs));
+    for (CUdeviceptr at : all) tell("there", read(at, 512));
+    CHECK(cuCtxSetCurrent(w.context));
+    for (CUdeviceptr at : all) CHECK(cuMemFreeAsync(at, theirs));
+    CHECK(cuStreamSynchronize(theirs));
+    w.press(ours);
+  }
+}
+
 // A kernel goes astray: every later call answers with its error, those that would have waited for memory too.
 void after_a_fault(unsigned seed) {
   World w(seed);
@@ -449,6 +500,7 @@ const std::vector<Trap> stream_traps = {
     {"after-a-fault", Needs::nothing, after_a_fault},
     {"pool-access", Needs::moves, pool_access},
     {"two-devices", Needs::moves, two_devices},
+    {"pools-of-two-devices", Needs::moves, pools_of_two_devices},
 };
 
 }  // namespace traps

@@ -206,7 +206,7 @@ CUresult allocate_async(CUstream s, CUmemoryPool pool, std::uint64_t bytes, CUde
         if (!valid_locked(pool)) return CUDA_ERROR_INVALID_VALUE;
         const std::uint64_t counted = round_up(bytes, 512);
         for (auto& f : pool->pending)
-            if (f.stream == s && round_up(f.bytes, 512) == counted) {
+            if (f.stream == s && pool->device == s->context->device && round_up(f.bytes, 512) == counted) {
                 *f.cancelled = true;
                 Address a = f.address;
                 std::erase_if(pool->pending, [&](auto& g) { return g.address == a; });
