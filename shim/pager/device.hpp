@@ -234,6 +234,8 @@ class DevicePager {
     bool turn_budget();
     bool release_parked(std::size_t bytes);
     bool host_frames_for(Buffer*, std::vector<Frame*>& out);
+    bool gives_way(const Buffer*) const;
+    std::size_t host_room() const;
     bool land_on_host(Buffer*);
     Buffer* choose_victim(bool idle_only);
     void start_evict(Buffer*, bool drop = false);

@@ -29,6 +29,8 @@ class Hasher {
     void stop();
     static constexpr std::size_t scratch_bytes() { return kTickets * 32; }
 
+    // Whether the next queue() finds a ticket. All come back: they are read once the mover's own streams have passed.
+    bool has_ticket() const { return !free_.empty(); }
     // A ticket for the hash of `frames` (through their aliases); -1: none free or a driver error, part of it may be queued.
     int queue(const std::vector<Frame*>& frames, CUstream);
     // Likewise of `bytes` bytes at a device address.

@@ -391,13 +391,17 @@ bool DevicePager::step_evict(Move& m) {
                 finish(m, Residency::unbacked);
                 return true;
             }
-            if (!begin_search(m, out_stream_)) return false;
+            if (b->host_frames.empty() && !host_frames_for(b, b->host_frames)) {
+                finish(m, Residency::device);
+                b->pinned = host_room() >= b->capacity;  // the driver refuses, and will again; what others took comes back
+                return true;
+            }
+            if (!hasher_.has_ticket() || !begin_search(m, out_stream_)) return false;
             if (b->host_valid && b->hash_known) {
                 if (!hash(m, b->device_frames, look_stream_) || !record(m, look_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
                 m.stage = Move::Stage::compare;
                 return true;
             }
-            if (b->host_frames.empty() && !host_frames_for(b, b->host_frames)) return fail_move(m, CUDA_ERROR_OUT_OF_MEMORY), true;
             b->host_valid = b->hash_known = false;
             if (!hash(m, b->device_frames, look_stream_) || !copy_out(b) || !join_look(m, out_stream_) || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             m.stage = Move::Stage::copy;
@@ -503,7 +507,7 @@ bool DevicePager::step_evict(Move& m) {
 bool DevicePager::step_drop(Move& m) {
     Buffer* b = m.buffer;
     if (m.stage == Move::Stage::quiesce) {
-        if (!unreachable(m) || !begin_search(m, look_stream_)) return false;
+        if (!unreachable(m) || !hasher_.has_ticket() || !begin_search(m, look_stream_)) return false;
         m.ticket = hasher_.queue(b->base, b->bytes, look_stream_);
         if (m.ticket < 0 || !record(m, look_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
         m.stage = Move::Stage::copy;
@@ -540,6 +544,7 @@ bool DevicePager::step_clean(Move& m) {
     };
     switch (m.stage) {
         case Move::Stage::quiesce: {
+            if (!hasher_.has_ticket()) return false;
             if (b->host_valid && b->hash_known) {
                 if (!hash(m, b->device_frames, look_stream_) || !record(m, look_stream_)) return give_up();
                 m.stage = Move::Stage::compare;
@@ -620,6 +625,7 @@ bool DevicePager::step_fetch(Move& m) {
         case Move::Stage::copy: {
             if (!passed(m)) return false;
             if (!settled(m)) return true;
+            if (b->hash_known && !hasher_.has_ticket()) return false;  // for the frames left behind
             b->streams.store(0);  // from here on only streams that use it where it is now count
             if (landing && backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             if (backing_->map(b->base, m.frames) != CUDA_SUCCESS) {

@@ -306,14 +306,27 @@ bool DevicePager::land_on_host(Buffer* b) {
     return true;
 }
 
+// Whether its host frames are a copy that nobody counts on.
+bool DevicePager::gives_way(const Buffer* b) const {
+    return !b->host_frames.empty() && b->residency == Residency::device && !b->moving && b->holds == 0;
+}
+
+// What evictions may still take of host memory, beside those that are under way.
+std::size_t DevicePager::host_room() const {
+    std::size_t room = host_pool_->available(), taken = 0;
+    for (const Buffer* b : buffers_)
+        if (gives_way(b)) room += b->capacity;
+    for (const Move& m : moves_)
+        if (m.kind == Move::Kind::evict && !m.drop && m.buffer && m.buffer->host_frames.empty()) taken += m.buffer->capacity;
+    return room - std::min(room, taken);
+}
+
 // Host frames; copies kept of buffers that are on the device give way.
 bool DevicePager::host_frames_for(Buffer* b, std::vector<Frame*>& out) {
     while (!host_pool_->take(b->capacity, out)) {
         Buffer* oldest = nullptr;
         for (Buffer* o : buffers_)
-            if (!o->host_frames.empty() && o->residency == Residency::device && !o->moving && o->holds == 0 &&
-                (!oldest || o->last_use < oldest->last_use))
-                oldest = o;
+            if (gives_way(o) && (!oldest || o->last_use < oldest->last_use)) oldest = o;
         if (!oldest) return false;
         host_pool_->give_back(oldest->host_frames);
         oldest->host_valid = oldest->hash_known = false;
@@ -390,8 +403,9 @@ bool DevicePager::release_parked(std::size_t bytes) {
 // else (`idle_only`) none.
 Buffer* DevicePager::choose_victim(bool idle_only) {
     std::vector<Buffer*> oldest;
+    const std::size_t room = host_room();
     for (Buffer* b : buffers_)
-        if (b->residency == Residency::device && !b->moving && !b->pinned && !b->slab && !b->holds && b->live && (!b->host_frames.empty() || host_pool_->budget() >= b->capacity)) oldest.push_back(b);
+        if (b->residency == Residency::device && !b->moving && !b->pinned && !b->slab && !b->holds && b->live && (!b->host_frames.empty() || room >= b->capacity)) oldest.push_back(b);
     if (oldest.empty()) return nullptr;
     constexpr std::size_t kLookedAt = 16;
     const auto end = oldest.begin() + static_cast<std::ptrdiff_t>(std::min(kLookedAt, oldest.size()));

@@ -1,0 +1,288 @@
+#include "tests/pager/fake_gpu.hpp"
+
+#include <bit>
+#include <cstring>
+#include <thread>
+
+namespace udnnmem::pager::test {
+namespace {
+
+FakeGpu* g_gpu = nullptr;
+thread_local int t_context = 1;
+CUcontext context_of(int number) { return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(number)); }
+CUstream stream_of(int number) { return reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(number)); }
+template <class Handle>
+Handle handle_of(std::uint64_t number) { return reinterpret_cast<Handle>(number); }
+enum Kernel : std::uintptr_t { hash = 1, hash_bytes, find };
+
+}  // namespace
+
+FakeGpu::FakeGpu() { g_gpu = this; }
+FakeGpu::~FakeGpu() { g_gpu = nullptr; }
+
+void FakeGpu::set_context(int number) { t_context = number; }
+
+void FakeGpu::hold(int stream) {
+    std::lock_guard lock(mutex_);
+    held_.insert(stream_of(stream));
+}
+
+void FakeGpu::let_go(int stream) {
+    std::lock_guard lock(mutex_);
+    held_.erase(stream_of(stream));
+    std::erase_if(pending_, [&](const auto& p) { return p.second == stream_of(stream); });
+}
+
+FakeGpu::Page* FakeGpu::page(CUdeviceptr at) {
+    const auto it = mapped_.find(at / granule * granule);
+    return it == mapped_.end() ? nullptr : &it->second;
+}
+
+std::uint64_t& FakeGpu::word(CUdeviceptr at) {
+    std::lock_guard lock(mutex_);
+    static std::uint64_t nowhere;
+    Page* p = page(at);
+    if (!p) violations_.push_back("an op finds nothing mapped");
+    return p ? memory_.at(p->handle)[p->index] : nowhere;
+}
+
+bool FakeGpu::mapped(CUdeviceptr at) {
+    std::lock_guard lock(mutex_);
+    return page(at);
+}
+
+void FakeGpu::refuse_to_map(CUdeviceptr at, std::size_t bytes, int times) {
+    std::lock_guard lock(mutex_);
+    refused_ = at, refused_bytes_ = bytes, refused_times_ = times;
+}
+
+std::vector<std::string> FakeGpu::violations() {
+    std::lock_guard lock(mutex_);
+    return violations_;
+}
+
+std::vector<int> FakeGpu::contexts_of_streams() {
+    std::lock_guard lock(mutex_);
+    return made_streams_;
+}
+
+// The driver's side: plain functions, of the GPU that there is.
+struct FakeGpu::Calls {
+    static FakeGpu& g() { return *g_gpu; }
+    using Lock = std::lock_guard<std::recursive_mutex>;
+
+    static CUresult create(CUmemGenericAllocationHandle* handle, std::size_t bytes, const CUmemAllocationProp* prop, unsigned long long) {
+        Lock lock(g().mutex_);
+        if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE && !g().lands) return CUDA_ERROR_NOT_SUPPORTED;
+        *handle = g().next_++;
+        g().memory_[*handle].resize(bytes / granule, 0xdead);
+        return CUDA_SUCCESS;
+    }
+    static CUresult reserve(CUdeviceptr* at, std::size_t bytes, std::size_t, CUdeviceptr, unsigned long long) {
+        Lock lock(g().mutex_);
+        if (bytes > (1ull << 34)) return CUDA_ERROR_OUT_OF_MEMORY;
+        *at = g().next_address_;
+        g().next_address_ += bytes + granule;
+        return CUDA_SUCCESS;
+    }
+    static CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
+        Lock lock(g().mutex_);
+        if (g().refused_times_ > 0 && at - g().refused_ < g().refused_bytes_) return --g().refused_times_, CUDA_ERROR_UNKNOWN;
+        for (std::size_t i = 0; i < bytes / granule; ++i)
+            if (!g().mapped_.emplace(at + i * granule, Page{handle, i}).second) g().violations_.push_back("memory is mapped where some is");
+        return CUDA_SUCCESS;
+    }
+    static CUresult unmap(CUdeviceptr at, std::size_t bytes) {
+        Lock lock(g().mutex_);
+        for (std::size_t i = 0; i < bytes; i += granule)
+            if (!g().mapped_.erase(at + i)) g().violations_.push_back("what is not mapped is unmapped");
+        return CUDA_SUCCESS;
+    }
+    static CUresult host_alloc(void** memory, std::size_t bytes, unsigned) {
+        Lock lock(g().mutex_);
+        if (!std::has_single_bit(bytes)) {  // the hasher's
+            *memory = g().pinned_.emplace_back(bytes / 8 + 1).data();
+            return CUDA_SUCCESS;
+        }
+        CUdeviceptr at = 0;  // a frame that only copies reach
+        reserve(&at, bytes, 0, 0, 0);
+        const CUmemGenericAllocationHandle handle = g().next_++;
+        g().memory_[handle].resize(bytes / granule);
+        map(at, bytes, 0, handle, 0);
+        *memory = reinterpret_cast<void*>(at);
+        return CUDA_SUCCESS;
+    }
+    static CUresult free_host(void* memory) {
+        Lock lock(g().mutex_);
+        std::erase_if(g().pinned_, [&](const auto& p) { return p.data() == memory; });
+        return CUDA_SUCCESS;
+    }
+    static CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+        Lock lock(g().mutex_);
+        for (std::size_t i = 0; i < bytes; i += granule) g().word(to + i) = g().word(from + i);
+        return CUDA_SUCCESS;
+    }
+    static CUresult launch(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void** arguments, void**) {
+        Lock lock(g().mutex_);
+        const auto kernel = reinterpret_cast<std::uintptr_t>(function);
+        if (kernel == find) return CUDA_SUCCESS;  // no memory here holds addresses
+        const bool frame = kernel == hash;        // (data, words, first, ...), (data, bytes, ...); the answer comes last
+        const auto data = *static_cast<CUdeviceptr*>(arguments[0]);
+        const std::size_t bytes = *static_cast<std::uint64_t*>(arguments[1]) * (frame ? 8 : 1);
+        auto* answer = *static_cast<std::uint64_t**>(arguments[frame ? 7 : 6]);
+        std::uint64_t h = frame && *static_cast<std::uint64_t*>(arguments[2]) ? answer[0] : 1;
+        for (std::size_t i = 0; i < bytes; i += granule) h = (h ^ g().word(data + i)) * 0x9e3779b97f4a7c15u + 1;
+        answer[0] = h, answer[1] = ~h, answer[2] = 0;
+        return CUDA_SUCCESS;
+    }
+    static CUresult record(CUevent event, CUstream stream) {
+        Lock lock(g().mutex_);
+        g().pending_.erase(event);
+        if (g().held_.count(stream)) g().pending_[event] = stream;
+        return CUDA_SUCCESS;
+    }
+    static CUresult query(CUevent event) {
+        Lock lock(g().mutex_);
+        return g().pending_.count(event) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    }
+    static CUresult make_stream(CUstream* stream, unsigned) {
+        Lock lock(g().mutex_);
+        g().made_streams_.push_back(t_context);
+        *stream = handle_of<CUstream>(1000 + g().next_++);
+        return CUDA_SUCCESS;
+    }
+    static CUresult make_event(CUevent* event, unsigned) {
+        Lock lock(g().mutex_);
+        return *event = handle_of<CUevent>(g().next_++), CUDA_SUCCESS;
+    }
+};
+
+Driver FakeGpu::driver() {
+    Driver d;
+    d.cuCtxGetCurrent = [](CUcontext* context) { return *context = context_of(t_context), CUDA_SUCCESS; };
+    d.cuCtxSetCurrent = [](CUcontext context) { return t_context = static_cast<int>(reinterpret_cast<std::uintptr_t>(context)), CUDA_SUCCESS; };
+    d.cuCtxPushCurrent_v2 = d.cuCtxSetCurrent;
+    d.cuCtxPopCurrent_v2 = [](CUcontext* context) { return *context = context_of(t_context), CUDA_SUCCESS; };
+    d.cuCtxGetDevice = [](CUdevice* device) { return *device = t_context == 3, t_context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; };
+    d.cuDeviceGetCount = [](int* count) { return *count = 2, CUDA_SUCCESS; };
+    d.cuDeviceGetAttribute = [](int* value, CUdevice_attribute, CUdevice) { return *value = 0, CUDA_SUCCESS; };
+    // Half a GiB of device 0, an eighth of one of device 1.
+    d.cuMemGetInfo_v2 = [](std::size_t* free, std::size_t* total) { return *free = *total = (t_context == 3 ? 2048 : 8192) * granule, CUDA_SUCCESS; };
+    d.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode*) { return CUDA_SUCCESS; };
+    d.cuMemGetAllocationGranularity = [](std::size_t* out, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) { return *out = granule, CUDA_SUCCESS; };
+    d.cuMemAddressReserve = Calls::reserve;
+    d.cuMemAddressFree = [](CUdeviceptr, std::size_t) { return CUDA_SUCCESS; };
+    d.cuMemCreate = Calls::create;
+    d.cuMemRelease = [](CUmemGenericAllocationHandle) { return CUDA_SUCCESS; };
+    d.cuMemMap = Calls::map;
+    d.cuMemUnmap = Calls::unmap;
+    d.cuMemSetAccess = [](CUdeviceptr, std::size_t, const CUmemAccessDesc*, std::size_t) { return CUDA_SUCCESS; };
+    d.cuMemHostAlloc = Calls::host_alloc;
+    d.cuMemFreeHost = Calls::free_host;
+    d.cuMemcpyHtoDAsync_v2 = [](CUdeviceptr to, const void* from, std::size_t bytes, CUstream) { return Calls::copy(to, reinterpret_cast<CUdeviceptr>(from), bytes); };
+    d.cuMemcpyDtoHAsync_v2 = [](void* to, CUdeviceptr from, std::size_t bytes, CUstream) { return Calls::copy(reinterpret_cast<CUdeviceptr>(to), from, bytes); };
+    d.cuMemsetD8Async = [](CUdeviceptr, unsigned char, std::size_t, CUstream) { return CUDA_SUCCESS; };
+    d.cuStreamCreate = Calls::make_stream;
+    d.cuStreamDestroy_v2 = [](CUstream) { return CUDA_SUCCESS; };
+    d.cuStreamSynchronize = [](CUstream) { return CUDA_SUCCESS; };
+    d.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) { return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS; };
+    d.cuStreamWaitEvent = [](CUstream, CUevent, unsigned) { return CUDA_SUCCESS; };
+    d.cuEventCreate = Calls::make_event;
+    d.cuEventDestroy_v2 = [](CUevent) { return CUDA_SUCCESS; };
+    d.cuEventRecord = Calls::record;
+    d.cuEventQuery = Calls::query;
+    d.cuModuleLoadData = [](CUmodule* module, const void*) { return *module = handle_of<CUmodule>(1), CUDA_SUCCESS; };
+    d.cuModuleUnload = [](CUmodule) { return CUDA_SUCCESS; };
+    d.cuModuleGetFunction = [](CUfunction* function, CUmodule, const char* name) {
+        *function = handle_of<CUfunction>(std::strstr(name, "find") ? find : std::strstr(name, "bytes") ? hash_bytes : hash);
+        return CUDA_SUCCESS;
+    };
+    d.cuLaunchKernel = Calls::launch;
+    return d;
+}
+
+struct Paged::Lines final : Sink {
+    Paged& of;
+    explicit Lines(Paged& paged) : of(paged) {}
+    void line(Level level, const std::string& text) override {
+        if (level == Level::info) return;
+        std::lock_guard lock(of.lines_mutex_);
+        of.lines.push_back(text);
+    }
+    void event(const profiler::RunEvent&) override {}
+    void thread_started() override {}
+};
+
+// What a pager has made is never given back (launching threads may look at it without a lock), nor is it here.
+Paged::Paged(Limits limits) {
+    FakeGpu::set_context(1);
+    gpu.lands = limits.lands;
+    Settings settings;
+    settings.device_budget = limits.device * granule;
+    settings.host_budget = limits.host * granule;
+    settings.small_below = 1;
+    settings.deadline_ns = limits.deadline_ns;
+    static auto& kept = *new std::vector<std::pair<Sink*, Pager*>>;
+    auto* sink = new Lines(*this);
+    pager = new Pager(gpu.driver(), settings, *sink);
+    kept.emplace_back(sink, pager);
+    device = pager->device(0);
+}
+
+Paged::~Paged() { pager->stop(); }
+
+CUdeviceptr Paged::allocate(std::size_t granules, CUmemoryPool pool) {
+    CUdeviceptr at = 0;
+    DevicePager* const here = pager->current_device();
+    return here->allocate(granules * granule, CU_STREAM_LEGACY, false, pool, at) == CUDA_SUCCESS ? at : 0;
+}
+
+Buffer* Paged::at(CUdeviceptr at) { return pager->find(at); }
+
+bool Paged::pinned(CUdeviceptr at) {
+    device->stats();  // after what the mover did
+    return pager->find(at)->pinned;
+}
+
+CUresult Paged::begin(Op& op, int stream, const std::vector<CUdeviceptr>& named, bool everything) {
+    op.stream = stream_of(stream);
+    op.kernel = true;
+    op.everything = everything;
+    for (CUdeviceptr at : named) op.name(pager->find(at));
+    return pager->enter(op);
+}
+
+CUresult Paged::launch(int stream, const std::vector<CUdeviceptr>& named, std::uint64_t value) {
+    Op op;
+    const CUresult result = begin(op, stream, named);
+    if (result != CUDA_SUCCESS) return result;
+    for (CUdeviceptr at : named) gpu.word(at) = value;
+    pager->leave(op, CUDA_SUCCESS);
+    return result;
+}
+
+CUresult Paged::launch_everything(int stream) {
+    Op op;
+    const CUresult result = begin(op, stream, {}, true);
+    if (result == CUDA_SUCCESS) pager->leave(op, CUDA_SUCCESS);
+    return result;
+}
+
+void Paged::begin_fill(Op& op, int stream, CUdeviceptr at) {
+    op.stream = stream_of(stream);
+    Buffer* b = pager->find(at);
+    op.name(b);
+    if (b->residency.load() != Residency::device) op.overwrites.push_back(b);
+}
+
+CUresult Paged::fill(int stream, CUdeviceptr at, std::uint64_t value) {
+    Op op;
+    begin_fill(op, stream, at);
+    const CUresult result = pager->enter(op);
+    if (result != CUDA_SUCCESS) return result;
+    gpu.word(at) = value;
+    pager->leave(op, CUDA_SUCCESS);
+    return result;
+}
+
+}  // namespace udnnmem::pager::test

@@ -1,0 +1,101 @@
+// A GPU for tests of one device's pager: a word of memory a granule, streams that are done at once unless they are held,
+// two devices with a context each. With it a pager on that GPU, and the program's calls in one line each.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "shim/pager/pager.hpp"
+
+namespace udnnmem::pager::test {
+
+inline constexpr std::size_t granule = 64 << 10;
+
+class FakeGpu {
+  public:
+    FakeGpu();
+    ~FakeGpu();
+    Driver driver();
+
+    // Contexts are numbers: 1 and 2 of device 0, 3 of device 1. Of the calling thread:
+    static void set_context(int number);
+    // What was submitted to a held stream has not completed.
+    void hold(int stream);
+    void let_go(int stream);
+
+    // Word of what is mapped at an address now; a violation if nothing is.
+    std::uint64_t& word(CUdeviceptr at);
+    bool mapped(CUdeviceptr at);
+
+    // The next calls of cuMemMap into [at, at + bytes) that fail.
+    void refuse_to_map(CUdeviceptr at, std::size_t bytes, int times);
+    bool lands = true;                      // host frames can be mapped; set before the pager is made
+    std::vector<std::string> violations();  // what no driver would put up with
+    std::vector<int> contexts_of_streams(); // of the streams that the pagers have made, in order
+
+  private:
+    struct Calls;
+    struct Page {
+        CUmemGenericAllocationHandle handle;
+        std::size_t index;
+    };
+    Page* page(CUdeviceptr at);
+
+    std::recursive_mutex mutex_;
+    std::map<CUmemGenericAllocationHandle, std::vector<std::uint64_t>> memory_;
+    std::map<CUdeviceptr, Page> mapped_;
+    std::map<CUevent, CUstream> pending_;   // events recorded on held streams
+    std::set<CUstream> held_;
+    std::vector<std::string> violations_;
+    std::vector<int> made_streams_;
+    std::vector<std::vector<std::uint64_t>> pinned_;  // the hashers' own
+    CUdeviceptr next_address_ = 1ull << 40, refused_ = 0;
+    std::size_t refused_bytes_ = 0;
+    int refused_times_ = 0;
+    std::uint64_t next_ = 1;
+};
+
+struct Limits {
+    std::size_t device = 0, host = 0;   // granules; the hasher takes one of the device's
+    bool lands = true;
+    std::int64_t deadline_ns = 30'000'000'000;
+};
+
+struct Paged {
+    explicit Paged(Limits);
+    ~Paged();
+
+    CUdeviceptr allocate(std::size_t granules, CUmemoryPool pool = nullptr);
+    Buffer* at(CUdeviceptr);
+    bool pinned(CUdeviceptr);
+    Residency where(CUdeviceptr at) { return this->at(at)->residency.load(); }
+    // An op between enter() and leave().
+    CUresult begin(Op&, int stream, const std::vector<CUdeviceptr>& named, bool everything = false);
+    // A kernel that sets the word of each buffer that it names.
+    CUresult launch(int stream, const std::vector<CUdeviceptr>& named, std::uint64_t value = 1);
+    CUresult launch_everything(int stream);
+    // A memset over all of a buffer.
+    CUresult fill(int stream, CUdeviceptr at, std::uint64_t value);
+    void begin_fill(Op&, int stream, CUdeviceptr at);
+    // Waits, for a few seconds, until it holds.
+    template <class Holds>
+    static bool soon(Holds holds) {
+        for (int i = 0; i < 4000; ++i, std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+            if (holds()) return true;
+        return false;
+    }
+
+    FakeGpu gpu;
+    Pager* pager;
+    DevicePager* device;
+    std::vector<std::string> lines;   // warnings and errors
+
+  private:
+    struct Lines;
+    std::mutex lines_mutex_;
+};
+
+}  // namespace udnnmem::pager::test
