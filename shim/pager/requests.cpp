@@ -45,6 +45,7 @@ void DevicePager::release(Request& r, bool submitted_ok) {
     for (Buffer* b : r.need) --b->holds, --b->granted;
     if (r.everything) --frozen_;
     for (Buffer* b : r.uncopied) {
+        if (b->residency != Residency::device) continue;  // it did not come: the op was granted its host frames
         if (submitted_ok || !holds("failure")) {
             b->host_valid = b->hash_known = false;
             host_pool_->give_back(b->host_frames);

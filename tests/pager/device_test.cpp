@@ -38,3 +38,46 @@ TEST_CASE("a full host budget does not keep a buffer on the device for good") {
     CHECK(p.device->stats().over_budget == 0);
     CHECK(p.gpu.violations().empty());
 }
+
+TEST_CASE("what an overwriting call is granted on host frames stays there") {
+    Paged p({.device = 5, .host = 16, .deadline_ns = 20'000'000});
+    const CUdeviceptr b = p.allocate(4);
+    CUdeviceptr large = p.allocate(4);
+    for (CUdeviceptr at : {b, large}) REQUIRE(p.launch(1, {at}, at) == CUDA_SUCCESS);
+    REQUIRE(p.where(b) == Residency::host);
+    const bool fails = GENERATE(false, true);
+    Op op;
+
+    SECTION("because a kernel still uses them") {
+        p.gpu.hold(2), p.gpu.hold(3);
+        REQUIRE(p.launch(2, {large}) == CUDA_SUCCESS);
+        REQUIRE(p.launch(3, {b}, 5) == CUDA_SUCCESS);
+        REQUIRE(p.where(b) == Residency::host);
+        p.gpu.let_go(2);
+        REQUIRE(p.device->free(large, CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
+        p.begin_fill(op, 4, b);
+        REQUIRE(p.pager->enter(op) == CUDA_SUCCESS);
+        p.gpu.refuse_to_map(b, granule, 100);   // nothing is mapped anew under the kernel
+    }
+    SECTION("because the driver does not map the others") {
+        REQUIRE(p.device->free(large, CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
+        p.gpu.refuse_to_map(b, granule, 4);
+        p.begin_fill(op, 4, b);
+        REQUIRE(p.pager->enter(op) == CUDA_SUCCESS);
+    }
+    REQUIRE(p.where(b) == Residency::host);
+    const std::uint64_t before = p.gpu.word(b);
+    if (!fails) p.gpu.word(b) = 7;
+    p.pager->leave(op, fails ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
+    CHECK(p.device->is_valid() == "");
+    p.gpu.let_go(3);
+    p.gpu.refuse_to_map(0, 0, 0);
+    // What others put into host memory meanwhile is not where B is.
+    for (int i = 0; i < 2; ++i) REQUIRE(p.launch(1, {p.allocate(4)}, 9) == CUDA_SUCCESS);
+    Op next;
+    REQUIRE(p.begin(next, 4, {b}) == CUDA_SUCCESS);
+    CHECK(p.gpu.word(b) == (fails ? before : 7));
+    p.pager->leave(next, CUDA_SUCCESS);
+    CHECK(p.lines.empty());
+    CHECK(p.gpu.violations().empty());
+}

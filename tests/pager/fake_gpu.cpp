@@ -10,14 +10,16 @@ namespace {
 FakeGpu* g_gpu = nullptr;
 thread_local int t_context = 1;
 CUcontext context_of(int number) { return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(number)); }
-CUstream stream_of(int number) { return reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(number)); }
+// A thread remembers what it knew of a stream, whichever pager it was with: no two GPUs have one in common.
+std::uintptr_t g_streams = 0;
+CUstream stream_of(int number) { return reinterpret_cast<CUstream>(g_streams + static_cast<std::uintptr_t>(number)); }
 template <class Handle>
 Handle handle_of(std::uint64_t number) { return reinterpret_cast<Handle>(number); }
 enum Kernel : std::uintptr_t { hash = 1, hash_bytes, find };
 
 }  // namespace
 
-FakeGpu::FakeGpu() { g_gpu = this; }
+FakeGpu::FakeGpu() { g_gpu = this, g_streams += 1000; }
 FakeGpu::~FakeGpu() { g_gpu = nullptr; }
 
 void FakeGpu::set_context(int number) { t_context = number; }
@@ -148,7 +150,7 @@ struct FakeGpu::Calls {
     static CUresult make_stream(CUstream* stream, unsigned) {
         Lock lock(g().mutex_);
         g().made_streams_.push_back(t_context);
-        *stream = handle_of<CUstream>(1000 + g().next_++);
+        *stream = handle_of<CUstream>((1u << 30) + g().next_++);
         return CUDA_SUCCESS;
     }
     static CUresult make_event(CUevent* event, unsigned) {
