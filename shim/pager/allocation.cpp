@@ -144,7 +144,7 @@ Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
     b->table = b->opaque = b->touched = b->host_changed = b->dropped = false;
     b->looked_through = 0;
     b->last_use = b->streams = b->next_use = 0;
-    b->host_valid = b->hash_known = b->pinned = b->moving = b->slab = b->live = false;
+    b->host_valid = b->hash_known = b->pinned = b->moving = b->unfilled = b->slab = b->live = false;
     b->holds = b->granted = 0;
     b->refused = CUDA_SUCCESS;
     b->parked_slot = -1;

@@ -7,6 +7,8 @@
 //     holder of the device's mutex.
 //   - residency == device: the whole range is mapped to device frames. host: mapped to host frames (or, where host
 //     frames cannot be mapped, not mapped at all and `landing` is false). evicting, fetching: launches that name it wait.
+//   - unfilled: on device frames, yet `fetching`, for what counts is in the host frames until an op that overwrites all of it
+//     was submitted. Only the request of that op may use it.
 #pragma once
 
 #include <cuda.h>
@@ -62,6 +64,7 @@ struct Buffer {
     std::uint32_t granted = 0;   // ... and of those, granted ones whose op may be on its way to the driver
     bool pinned = false;         // never moves again: escaped, or found written during a move
     bool moving = false;         // a Move names it
+    bool unfilled = false;       // it comes, or came, without its contents
     CUresult refused = CUDA_SUCCESS;  // why it could not be fetched when that was last tried, until a launch has been told
     std::uint64_t looked_through = 0;  // what ops up to this number wrote has been searched for addresses
     struct Drag {

@@ -142,7 +142,7 @@ bool DevicePager::passed(Move& m) {
     return true;
 }
 
-// Ends the move with the buffer where `residency` says.
+// Ends the move with the buffer where `residency` says; on the device without its contents it stays closed to others.
 void DevicePager::finish(Move& m, Residency residency) {
     Buffer* b = m.buffer;
     if (m.ticket >= 0) hasher_.read(m.ticket, nullptr);
@@ -153,7 +153,8 @@ void DevicePager::finish(Move& m, Residency residency) {
     for (CUevent event : {m.event, m.searched_event})
         if (event) spare_events_.push_back(event);
     b->moving = false;
-    b->residency.store(residency, std::memory_order_seq_cst);
+    if (residency != Residency::device) b->unfilled = false;
+    b->residency.store(b->unfilled ? Residency::fetching : residency, std::memory_order_seq_cst);
     last_progress_ns_ = now_ns();
     pager_.sink().move_ended(m.shown);
     m.buffer = nullptr;

@@ -95,7 +95,7 @@ bool DevicePager::serve_orders_out() {
             continue;
         }
         const bool still = !b->moving && !b->holds && quiet(b);
-        const bool copies = it->kind == Order::Kind::clean && !b->moving && (still || pager_.streams().complete(b->streams.load(), it->after));
+        const bool copies = it->kind == Order::Kind::clean && !b->moving && !b->holds && (still || pager_.streams().complete(b->streams.load(), it->after));
         if (!still && !copies) {
             ++it, ++looked;
             continue;

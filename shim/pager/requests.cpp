@@ -45,10 +45,11 @@ void DevicePager::release(Request& r, bool submitted_ok) {
     for (Buffer* b : r.need) --b->holds, --b->granted;
     if (r.everything) --frozen_;
     for (Buffer* b : r.uncopied) {
-        if (b->residency != Residency::device) continue;  // it did not come: the op was granted its host frames
+        if (!b->unfilled) continue;  // it did not come: the op was granted its host frames
         if (submitted_ok || !holds("failure")) {
-            b->host_valid = b->hash_known = false;
+            b->host_valid = b->hash_known = b->unfilled = false;
             host_pool_->give_back(b->host_frames);
+            b->residency.store(Residency::device, std::memory_order_seq_cst);
         } else {
             // The call wrote nothing: what counts is still in the host frames.
             revert_to_host(b);
@@ -63,6 +64,7 @@ void DevicePager::release(Request& r, bool submitted_ok) {
 void DevicePager::revert_to_host(Buffer* b) {
     if (backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return lost(b, "could not be given back its contents after a call that failed");
     device_pool_->give_back(b->device_frames);
+    b->unfilled = false;
     b->residency = Residency::unbacked;
     if (backing_->host_frames_can_be_mapped() && backing_->map(b->base, b->host_frames) != CUDA_SUCCESS)
         lost(b, "could not be mapped again after a call that failed");
@@ -95,7 +97,7 @@ void DevicePager::grant(Request& r, CUresult result) {
         if (r.everything) --frozen_;
         r.holding = false;
         for (Buffer* b : r.uncopied)  // nobody will write over it: what counts is still in the host frames
-            if (!cancel(b) && b->residency == Residency::device) revert_to_host(b);
+            if (!cancel(b) && b->unfilled && !b->moving) revert_to_host(b);
         r.uncopied.clear();
     }
     r.result = result;
@@ -149,6 +151,7 @@ bool DevicePager::serve(Request& r, bool oldest) {
     // Those behind the oldest pass only if they need nothing.
     auto ready = [&](Buffer* b) {
         const Residency res = b->residency;
+        if (b->unfilled && !b->moving) return std::find(r.uncopied.begin(), r.uncopied.end(), b) != r.uncopied.end();
         return res == Residency::device || (res == Residency::host && (r.host_allowed || b->pinned) && backing_->host_frames_can_be_mapped() &&
                                             !b->moving);
     };
@@ -216,7 +219,10 @@ bool DevicePager::bring(Request& r, Buffer* b) {
         }
         r.moved = true;
         const bool overwritten = std::find(r.overwrites.begin(), r.overwrites.end(), b) != r.overwrites.end();
-        if (overwritten && b->touched) r.uncopied.push_back(b);
+        if (overwritten && b->touched) {
+            r.uncopied.push_back(b);
+            b->unfilled = true;
+        }
         start_fetch(b, std::move(frames), b->touched && !overwritten);
         return true;
     }
@@ -263,6 +269,10 @@ bool DevicePager::serve_everything(Request& r) {
     const bool landing = backing_->host_frames_can_be_mapped();
     for (Buffer* b : buffers_) {
         if (!b->live || b->residency == Residency::device || (landing && b->residency == Residency::host)) continue;
+        if (b->unfilled) {  // an op that writes over all of it is about to be submitted, unless it waits for this one
+            if (!past_deadline(r)) return false;
+            continue;
+        }
         std::vector<Frame*> frames;
         if (b->residency == Residency::unbacked) {
             if (device_pool_->take(b->capacity, frames) ? map_now(b, std::move(frames)) == CUDA_SUCCESS
@@ -307,9 +317,9 @@ bool DevicePager::land_on_host(Buffer* b) {
     return true;
 }
 
-// Whether its host frames are a copy that nobody counts on.
+// Whether its host frames are no more than a copy.
 bool DevicePager::gives_way(const Buffer* b) const {
-    return !b->host_frames.empty() && b->residency == Residency::device && !b->moving && b->holds == 0;
+    return !b->host_frames.empty() && b->residency == Residency::device && !b->moving;
 }
 
 // What evictions may still take of host memory, beside those that are under way.

@@ -23,7 +23,7 @@ std::string DevicePager::invariants() const {
         if (r == Residency::device && !on_device) return name(b) + " is on the device without frames";
         if (r == Residency::host && !on_host) return name(b) + " is on the host without frames";
         if (r == Residency::unbacked && on_device) return name(b) + " is unbacked and has device frames";
-        if ((r == Residency::evicting || r == Residency::fetching) && !b->moving) return name(b) + " is between places and nothing moves it";
+        if ((r == Residency::evicting || r == Residency::fetching) && !b->moving && !b->unfilled) return name(b) + " is between places and nothing moves it";
         if (b->host_valid && !on_host) return name(b) + " has a valid host copy without frames";
         if (b->granted > b->holds) return name(b) + " is granted to more than hold it";
         if (b->base < pager_.arena().begin()) return name(b) + " lies outside the arena";

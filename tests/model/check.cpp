@@ -87,7 +87,7 @@ struct Paged final : World {
     void hash_buffer(std::uint64_t& h, const Buffer* b) const {
         h = mix(h, b->id);
         h = mix(h, static_cast<std::uint64_t>(b->residency.peek()) | b->table.peek() << 4 | b->opaque.peek() << 5 | b->touched.peek() << 6 | b->host_changed.peek() << 7 |
-                       b->host_valid << 8 | b->hash_known << 9 | b->pinned << 10 | b->moving << 11 | b->live << 12 | b->slab << 13);
+                       b->host_valid << 8 | b->hash_known << 9 | b->pinned << 10 | b->moving << 11 | b->live << 12 | b->slab << 13 | b->unfilled << 14);
         h = mix(h, b->last_use.peek() << 32 | b->streams.peek());
         h = mix(h, b->holds << 16 | b->granted);
         h = mix(h, b->looked_through << 32 | b->host_as_of);

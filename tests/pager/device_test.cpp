@@ -33,6 +33,7 @@ TEST_CASE("a full host budget does not keep a buffer on the device for good") {
     // The host holds B, and a copy of A, which the op needs on the device.
     REQUIRE(p.launch(1, {a, b}, 5) == CUDA_SUCCESS);
     CHECK_FALSE(p.pinned(c));
+    CHECK(p.device->stats().served_from_host == 0);
     for (CUdeviceptr at : {c, b, a}) REQUIRE(p.launch(1, {at}, at) == CUDA_SUCCESS);
     CHECK(p.where(a) == Residency::device);
     CHECK(p.device->stats().over_budget == 0);
@@ -78,6 +79,57 @@ TEST_CASE("what an overwriting call is granted on host frames stays there") {
     REQUIRE(p.begin(next, 4, {b}) == CUDA_SUCCESS);
     CHECK(p.gpu.word(b) == (fails ? before : 7));
     p.pager->leave(next, CUDA_SUCCESS);
+    CHECK(p.lines.empty());
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("what is brought in without its contents is nobody else's until it was written over") {
+    Paged p({.device = 5, .host = 16});
+    const CUdeviceptr b = p.allocate(2), c = p.allocate(2), busy = p.allocate(2), gone = p.allocate(2);
+    for (CUdeviceptr at : {b, c}) REQUIRE(p.launch(1, {at}, 5) == CUDA_SUCCESS);
+    p.gpu.hold(2);
+    REQUIRE(p.launch(2, {busy}) == CUDA_SUCCESS);
+    REQUIRE(p.launch(1, {gone}) == CUDA_SUCCESS);
+    REQUIRE(p.device->free(gone, CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
+    const bool fails = GENERATE(false, true);
+    const std::uint64_t fetched = p.device->stats().fetches;
+
+    // One thread writes over B with what it computes of C, for which there is no room yet ...
+    Op op;
+    std::atomic<bool> entered{false}, leaves{false}, used{false};
+    std::thread first([&] {
+        p.begin_fill(op, 4, b);
+        op.name(p.at(c));
+        REQUIRE(p.pager->enter(op) == CUDA_SUCCESS);
+        entered = true;
+        while (!leaves) std::this_thread::yield();
+        if (!fails) p.gpu.word(b) = 7;
+        p.pager->leave(op, fails ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
+    });
+    REQUIRE(Paged::soon([&] { return p.device->stats().fetches > fetched; }));
+    // ... another wants it as it is, and a plan wants it copied.
+    const Order clean{Order::Kind::clean, p.at(b), p.at(b)->id, p.pager->ops()};
+    p.device->order(&clean, 1);
+    std::uint64_t seen = 0;
+    std::thread second([&] {
+        Op own;
+        REQUIRE(p.begin(own, 4, {b}) == CUDA_SUCCESS);
+        used = true;
+        seen = p.gpu.word(b);
+        p.gpu.word(b) = 8;
+        p.pager->leave(own, CUDA_SUCCESS);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    CHECK_FALSE(used);
+    p.gpu.let_go(2);
+    REQUIRE(Paged::soon([&] { return entered.load(); }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    CHECK_FALSE(used);
+    leaves = true;
+    first.join(), second.join();
+    CHECK(seen == (fails ? 5 : 7));
+    CHECK(p.gpu.word(b) == 8);
+    CHECK(p.device->is_valid() == "");
     CHECK(p.lines.empty());
     CHECK(p.gpu.violations().empty());
 }
