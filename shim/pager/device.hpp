@@ -228,6 +228,7 @@ class DevicePager {
     bool serve_requests();
     bool serve(Request&, bool oldest);
     bool serve_everything(Request&);
+    bool halted() const;
     bool refuses_dropped(Request&, const std::vector<Buffer*>& among);
     bool bring(Request&, Buffer*);
     bool make_room(std::size_t bytes);

@@ -76,7 +76,7 @@ int DevicePager::moves_of(Move::Kind first, Move::Kind second) const {
 
 bool DevicePager::serve_orders() {
     bool progress = take_orders();
-    if (frozen_) return progress;
+    if (halted()) return progress;
     if (!orders_out_.empty()) progress |= serve_orders_out();
     if (!orders_in_.empty()) progress |= serve_orders_in();
     return progress;

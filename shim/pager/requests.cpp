@@ -261,12 +261,22 @@ bool DevicePager::bring(Request& r, Buffer* b) {
     return true;
 }
 
+// Nothing begins to move: an op that may touch anything is next, or is on its way to the driver.
+bool DevicePager::halted() const {
+    const auto next = std::find_if(requests_.begin(), requests_.end(), [](const Request* r) { return !r->done; });
+    return frozen_ || (next != requests_.end() && (*next)->everything);
+}
+
 // An op that may touch anything: every buffer is mapped, on the device or on the host, and nothing moves until the op
 // was submitted.
 bool DevicePager::serve_everything(Request& r) {
+    const bool landing = backing_->host_frames_can_be_mapped();
+    // A move that waits for ops may wait for what is launched after this one; what copies ends by itself. (A fetch from where
+    // no op can be is this op's own.)
+    for (Move& m : moves_)
+        if (m.stage == Move::Stage::quiesce && (landing || m.kind != Move::Kind::fetch) && holds("everything")) m.cancelled = true;
     if (!moves_.empty()) return false;
     if (refuses_dropped(r, buffers_)) return true;
-    const bool landing = backing_->host_frames_can_be_mapped();
     for (Buffer* b : buffers_) {
         if (!b->live || b->residency == Residency::device || (landing && b->residency == Residency::host)) continue;
         if (b->unfilled) {  // an op that writes over all of it is about to be submitted, unless it waits for this one
@@ -381,7 +391,7 @@ bool DevicePager::turn_budget() {
     std::size_t leaving = 0;
     for (const Move& m : moves_)
         if (m.kind == Move::Kind::evict && !m.cancelled) leaving += m.buffer->capacity;
-    if (frozen_ || device_pool_->in_use() <= device_pool_->budget() + leaving) return false;
+    if (halted() || device_pool_->in_use() <= device_pool_->budget() + leaving) return false;
     Buffer* victim = choose_victim(true);
     if (victim) start_evict(victim);
     return victim;

@@ -133,3 +133,41 @@ TEST_CASE("what is brought in without its contents is nobody else's until it was
     CHECK(p.lines.empty());
     CHECK(p.gpu.violations().empty());
 }
+
+TEST_CASE("an op that may touch anything waits for no move that waits for an op") {
+    Paged p({.device = 5, .host = 16, .deadline_ns = 20'000'000});
+    const CUdeviceptr c = p.allocate(2), x = p.allocate(2), y = p.allocate(2);
+    REQUIRE(p.launch(1, {c}) == CUDA_SUCCESS);
+    p.gpu.hold(2);
+    REQUIRE(p.launch(2, {x, y}) == CUDA_SUCCESS);   // until what is launched last has run
+    REQUIRE(p.launch(3, {c}) == CUDA_SUCCESS);      // wanted the memory of one of them
+    REQUIRE(p.where(c) == Residency::host);
+    std::atomic<bool> launched{false};
+    std::thread last([&] {
+        REQUIRE(p.launch_everything(4) == CUDA_SUCCESS);
+        launched = true;
+    });
+    CHECK(Paged::soon([&] { return launched.load(); }));
+    p.gpu.let_go(2);
+    last.join();
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("nothing begins to move while an op that may touch anything waits") {
+    Paged p({.device = 7, .host = 16});
+    const CUdeviceptr b = p.allocate(4), other = p.allocate(2), large = p.allocate(4);
+    for (CUdeviceptr at : {b, large, other}) REQUIRE(p.launch(1, {at}) == CUDA_SUCCESS);
+    REQUIRE(p.device->free(large, CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
+    Op over;   // B comes without its contents, and is no other's for now
+    p.begin_fill(over, 2, b);
+    REQUIRE(p.pager->enter(over) == CUDA_SUCCESS);
+    std::thread waits([&] { REQUIRE(p.launch_everything(3) == CUDA_SUCCESS); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const Order out{Order::Kind::evict, p.at(other), p.at(other)->id, p.pager->ops()};
+    p.device->order(&out, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CHECK(p.where(other) == Residency::device);
+    p.pager->leave(over, CUDA_SUCCESS);
+    waits.join();
+    CHECK(p.gpu.violations().empty());
+}

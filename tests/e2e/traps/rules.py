@@ -17,6 +17,7 @@ RULES = {  # what does not hold: the trap that notices
     "lease": "launch-storm",                 # nothing moves under a launch on its way to the driver
     "completion": "late-start",              # ... nor under one that runs
     "deadline": "gate-opened-later",         # a held-back launch goes ahead in the end
+    "everything": "gate-opened-by-kernel",   # ... also one that may touch anything
     "failure": "overwrite-fails",            # what was to be overwritten is given up only when it was
     "partial": "overwrite",                  # a part written does not overwrite the whole
     "host-tables": "table-host-huge",        # addresses that the host writes are followed

@@ -33,7 +33,9 @@ void host_function_wants_lock(unsigned seed) {
   tell("x", read(x, kWords));
 }
 
-// A gate that the launching thread opens only after launches that have to wait for memory behind the gate.
+// A gate that the launching thread opens only after launches that have to wait for memory behind the gate; or that a kernel
+// opens, which may touch anything, for it is given memory of the host's.
+template <bool by_kernel>
 void gate_opened_later(unsigned seed) {
   World w(seed);
   unsigned* gate;
@@ -47,7 +49,8 @@ void gate_opened_later(unsigned seed) {
     CHECK(cuStreamWaitValue32(a, at, round, CU_STREAM_WAIT_VALUE_GEQ));
     for (CUdeviceptr f : w.fillers) launch_wide(a, w.fill, f, round, static_cast<unsigned>(kBudget / 8 / 4));
     launch_wide(b, w.add, x, x, x, kWords);
-    *static_cast<volatile unsigned*>(gate) = round;
+    if (by_kernel) launch(b, w.kernel("late_flag"), 1, gate, round, std::uint64_t{0});
+    else *static_cast<volatile unsigned*>(gate) = round;
     CHECK(cuCtxSynchronize());
   }
   tell("x", read(x, kWords));
@@ -485,7 +488,8 @@ void after_a_fault(unsigned seed) {
 
 const std::vector<Trap> stream_traps = {
     {"host-function-wants-lock", Needs::moves, host_function_wants_lock},
-    {"gate-opened-later", Needs::moves, gate_opened_later},
+    {"gate-opened-later", Needs::moves, gate_opened_later<false>},
+    {"gate-opened-by-kernel", Needs::moves, gate_opened_later<true>},
     {"gate-in-buffer", Needs::moves, gate_in_buffer},
     {"stream-kinds", Needs::moves, stream_kinds},
     {"thread-after-thread", Needs::moves, thread_after_thread},
