@@ -229,6 +229,8 @@ class DevicePager {
     bool serve(Request&, bool oldest);
     bool serve_everything(Request&);
     bool halted() const;
+    bool exceed_budget(const Request&, const Buffer*, std::vector<Frame*>& frames);
+    bool freed_in_use();
     bool refuses_dropped(Request&, const std::vector<Buffer*>& among);
     bool bring(Request&, Buffer*);
     bool make_room(std::size_t bytes);

@@ -238,17 +238,8 @@ bool DevicePager::bring(Request& r, Buffer* b) {
         r.host_allowed = true;
         return true;
     }
-    const bool freed = std::any_of(parked_.begin(), parked_.end(), [&](const auto& p) { return p.second->residency == Residency::device && (p.second->holds || !quiet(p.second)); });
-    if (freed && !past_deadline(r) && !force) return false;   // it comes once the ops that used it have completed
-    if (device_pool_->take(b->capacity, frames, true)) {
-        ++stats_.over_budget;
-        tell(profiler::EventKind::over_budget, b, b->capacity, r.since_ns);
-        if (!over_budget_warned_) {
-            over_budget_warned_ = true;
-            pager_.sink().line(Sink::Level::warn,
-                               "an op needs more device memory than the budget of " + std::to_string(device_pool_->budget()) +
-                                   " bytes and host memory cannot stand in: the budget is exceeded; raise UDNNMEM_BUDGET");
-        }
+    if (freed_in_use() && !past_deadline(r) && !force) return false;
+    if (exceed_budget(r, b, frames)) {
         if (b->residency == Residency::unbacked) {
             if (map_now(b, std::move(frames)) != CUDA_SUCCESS) grant(r, CUDA_ERROR_OUT_OF_MEMORY);
         } else {
@@ -259,6 +250,25 @@ bool DevicePager::bring(Request& r, Buffer* b) {
     if (coming) return false;
     grant(r, CUDA_ERROR_OUT_OF_MEMORY);
     return true;
+}
+
+// Frames beyond the budget, said once. False: the device has none.
+bool DevicePager::exceed_budget(const Request& r, const Buffer* b, std::vector<Frame*>& frames) {
+    if (!device_pool_->take(b->capacity, frames, true)) return false;
+    ++stats_.over_budget;
+    tell(profiler::EventKind::over_budget, b, b->capacity, r.since_ns);
+    if (!over_budget_warned_) {
+        over_budget_warned_ = true;
+        pager_.sink().line(Sink::Level::warn,
+                           "an op needs more device memory than the budget of " + std::to_string(device_pool_->budget()) +
+                               " bytes and host memory cannot stand in: the budget is exceeded; raise UDNNMEM_BUDGET");
+    }
+    return true;
+}
+
+// Whether freed memory comes once the ops that used it have completed.
+bool DevicePager::freed_in_use() {
+    return std::any_of(parked_.begin(), parked_.end(), [&](const auto& p) { return p.second->residency == Residency::device && (p.second->holds || !quiet(p.second)); });
 }
 
 // Nothing begins to move: an op that may touch anything is next, or is on its way to the driver.
@@ -284,15 +294,17 @@ bool DevicePager::serve_everything(Request& r) {
             continue;
         }
         std::vector<Frame*> frames;
-        if (b->residency == Residency::unbacked) {
-            if (device_pool_->take(b->capacity, frames) ? map_now(b, std::move(frames)) == CUDA_SUCCESS
-                                                        : landing && land_on_host(b))
-                continue;
-        } else if (device_pool_->take(b->capacity, frames, true)) {
-            start_fetch(b, std::move(frames), b->touched);
-            return true;
+        if (!device_pool_->take(b->capacity, frames)) {
+            if (release_parked(b->capacity - std::min(b->capacity, device_pool_->available()))) return true;
+            if (landing && land_on_host(b)) continue;
+            if (freed_in_use() && !past_deadline(r)) return false;
+            if (!exceed_budget(r, b, frames)) return grant(r, CUDA_ERROR_OUT_OF_MEMORY), true;
         }
-        grant(r, CUDA_ERROR_OUT_OF_MEMORY);
+        if (b->residency == Residency::unbacked) {
+            if (map_now(b, std::move(frames)) != CUDA_SUCCESS) return grant(r, CUDA_ERROR_OUT_OF_MEMORY), true;
+            continue;
+        }
+        start_fetch(b, std::move(frames), b->touched);
         return true;
     }
     hold(r);

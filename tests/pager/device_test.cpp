@@ -171,3 +171,32 @@ TEST_CASE("nothing begins to move while an op that may touch anything waits") {
     waits.join();
     CHECK(p.gpu.violations().empty());
 }
+
+TEST_CASE("an op that may touch anything takes what was freed, then more than the budget, and says so") {
+    Paged p({.device = 7, .host = 16, .lands = false});
+    const CUdeviceptr a = p.allocate(4);
+    REQUIRE(p.launch(1, {a}, 5) == CUDA_SUCCESS);
+    SECTION("memory that was freed is in the way") {
+        REQUIRE(p.device->free(a, CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
+        const CUdeviceptr other = p.allocate(6);
+        REQUIRE(p.launch_everything(1) == CUDA_SUCCESS);
+        CHECK(p.where(other) == Residency::device);
+        CHECK(p.lines.empty());
+    }
+    SECTION("what was never used has no room") {
+        const CUdeviceptr other = p.allocate(4);
+        REQUIRE(p.launch_everything(1) == CUDA_SUCCESS);
+        CHECK(p.gpu.mapped(other));
+        CHECK(p.device->stats().over_budget == 1);
+        CHECK(p.lines.size() == 1);
+    }
+    SECTION("what is out has no room") {
+        REQUIRE(p.launch(1, {p.allocate(4)}) == CUDA_SUCCESS);
+        REQUIRE(p.where(a) == Residency::host);
+        REQUIRE(p.launch_everything(1) == CUDA_SUCCESS);
+        CHECK(p.gpu.word(a) == 5);
+        CHECK(p.device->stats().over_budget == 1);
+        CHECK(p.lines.size() == 1);
+    }
+    CHECK(p.gpu.violations().empty());
+}
