@@ -75,6 +75,7 @@ CUresult DevicePager::start_context(Lock&) {
         return result;
     }
     context_ = context;
+    mover_wake_.notify_one();
     if (!started_) {
         started_ = true;
         measure_link();

@@ -16,7 +16,12 @@ void DevicePager::run() {
     auto backoff = std::chrono::microseconds(10);
     while (!stopping_) {
         if (context_ && context_ != current && insist([&] { return driver_.cuCtxSetCurrent(context_); }) == CUDA_SUCCESS) current = context_;
-        if (!context_) current = nullptr;
+        if (!context_) {  // it was destroyed; whoever needs something moved brings another
+            current = nullptr;
+            granted_.notify_all();
+            mover_wake_.wait(lock);
+            continue;
+        }
         bool progress = step_moves();
         progress |= serve_requests();
         progress |= serve_orders();

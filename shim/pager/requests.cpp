@@ -25,6 +25,11 @@ CUresult DevicePager::acquire(Request& r) {
     // Other threads' tails, too, have to be marked for the mover to see them complete: what they launch meanwhile may be
     // what holds this up.
     while (!granted_.wait_for(lock, kMarkAgain, [&] { return r.done || stopping_; })) {
+        // The mover's context may be gone meanwhile, another thread's.
+        if (CUresult result = start_context(lock); result != CUDA_SUCCESS) {
+            grant(r, result);
+            break;
+        }
         lock.unlock();
         pager_.streams().mark_tails();
         lock.lock();

@@ -100,8 +100,7 @@ TEST_CASE("what is brought in without its contents is nobody else's until it was
     std::thread first([&] {
         p.begin_fill(op, 4, b);
         op.name(p.at(c));
-        REQUIRE(p.pager->enter(op) == CUDA_SUCCESS);
-        entered = true;
+        entered = p.pager->enter(op) == CUDA_SUCCESS;
         while (!leaves) std::this_thread::yield();
         if (!fails) p.gpu.word(b) = 7;
         p.pager->leave(op, fails ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
@@ -113,8 +112,7 @@ TEST_CASE("what is brought in without its contents is nobody else's until it was
     std::uint64_t seen = 0;
     std::thread second([&] {
         Op own;
-        REQUIRE(p.begin(own, 4, {b}) == CUDA_SUCCESS);
-        used = true;
+        used = p.begin(own, 4, {b}) == CUDA_SUCCESS;
         seen = p.gpu.word(b);
         p.gpu.word(b) = 8;
         p.pager->leave(own, CUDA_SUCCESS);
@@ -143,10 +141,7 @@ TEST_CASE("an op that may touch anything waits for no move that waits for an op"
     REQUIRE(p.launch(3, {c}) == CUDA_SUCCESS);      // wanted the memory of one of them
     REQUIRE(p.where(c) == Residency::host);
     std::atomic<bool> launched{false};
-    std::thread last([&] {
-        REQUIRE(p.launch_everything(4) == CUDA_SUCCESS);
-        launched = true;
-    });
+    std::thread last([&] { launched = p.launch_everything(4) == CUDA_SUCCESS; });
     CHECK(Paged::soon([&] { return launched.load(); }));
     p.gpu.let_go(2);
     last.join();
@@ -161,7 +156,8 @@ TEST_CASE("nothing begins to move while an op that may touch anything waits") {
     Op over;   // B comes without its contents, and is no other's for now
     p.begin_fill(over, 2, b);
     REQUIRE(p.pager->enter(over) == CUDA_SUCCESS);
-    std::thread waits([&] { REQUIRE(p.launch_everything(3) == CUDA_SUCCESS); });
+    CUresult launched = CUDA_ERROR_UNKNOWN;
+    std::thread waits([&] { launched = p.launch_everything(3); });
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     const Order out{Order::Kind::evict, p.at(other), p.at(other)->id, p.pager->ops()};
     p.device->order(&out, 1);
@@ -169,6 +165,7 @@ TEST_CASE("nothing begins to move while an op that may touch anything waits") {
     CHECK(p.where(other) == Residency::device);
     p.pager->leave(over, CUDA_SUCCESS);
     waits.join();
+    CHECK(launched == CUDA_SUCCESS);
     CHECK(p.gpu.violations().empty());
 }
 
@@ -198,5 +195,47 @@ TEST_CASE("an op that may touch anything takes what was freed, then more than th
         CHECK(p.device->stats().over_budget == 1);
         CHECK(p.lines.size() == 1);
     }
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("the mover outlives its context") {
+    Paged p({.device = 7, .host = 16});
+    REQUIRE(p.allocate(2));   // its context is the first that allocates
+    FakeGpu::set_context(2);
+    const CUdeviceptr c = p.allocate(4), x = p.allocate(2), z = p.allocate(4), gone = p.allocate(4);
+    for (CUdeviceptr at : {c, x, gone}) REQUIRE(p.launch(1, {at}, at) == CUDA_SUCCESS);
+    REQUIRE(p.where(c) == Residency::host);
+    REQUIRE(p.device->free(gone, CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
+    p.pager->streams().mark_tails();
+    SECTION("while a plan goes on") {
+        p.pager->context_destroying(reinterpret_cast<CUcontext>(1));
+        const Order out{Order::Kind::evict, p.at(x), p.at(x)->id, p.pager->ops()};
+        p.device->order(&out, 1);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        CHECK(p.where(x) == Residency::device);
+        CHECK(p.launch(1, {c}, 5) == CUDA_SUCCESS);
+        CHECK(Paged::soon([&] { return p.where(x) == Residency::host; }));
+    }
+    SECTION("while a launch waits") {
+        Op op;   // holds all there is
+        REQUIRE(p.begin(op, 1, {x, z}) == CUDA_SUCCESS);
+        CUresult launched = CUDA_ERROR_UNKNOWN;
+        std::thread waits([&] {
+            FakeGpu::set_context(2);
+            launched = p.launch(2, {c}, 5);
+        });
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        p.pager->context_destroying(reinterpret_cast<CUcontext>(1));
+        p.pager->leave(op, CUDA_SUCCESS);
+        waits.join();
+        CHECK(launched == CUDA_SUCCESS);
+        CHECK(p.where(c) == Residency::device);
+    }
+    CHECK_FALSE(p.pinned(x));
+    CHECK_FALSE(p.pinned(z));
+    CHECK(p.gpu.word(x) == x);
+    CHECK(p.gpu.word(c) == 5);
+    CHECK(p.gpu.contexts_of_streams() == std::vector{1, 1, 1, 2, 2, 2});
+    CHECK(p.lines.empty());
     CHECK(p.gpu.violations().empty());
 }

@@ -9,6 +9,7 @@ namespace {
 
 FakeGpu* g_gpu = nullptr;
 thread_local int t_context = 1;
+thread_local std::vector<int> t_pushed;
 CUcontext context_of(int number) { return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(number)); }
 // A thread remembers what it knew of a stream, whichever pager it was with: no two GPUs have one in common.
 std::uintptr_t g_streams = 0;
@@ -163,8 +164,14 @@ Driver FakeGpu::driver() {
     Driver d;
     d.cuCtxGetCurrent = [](CUcontext* context) { return *context = context_of(t_context), CUDA_SUCCESS; };
     d.cuCtxSetCurrent = [](CUcontext context) { return t_context = static_cast<int>(reinterpret_cast<std::uintptr_t>(context)), CUDA_SUCCESS; };
-    d.cuCtxPushCurrent_v2 = d.cuCtxSetCurrent;
-    d.cuCtxPopCurrent_v2 = [](CUcontext* context) { return *context = context_of(t_context), CUDA_SUCCESS; };
+    d.cuCtxPushCurrent_v2 = [](CUcontext context) {
+        t_pushed.push_back(t_context);
+        return t_context = static_cast<int>(reinterpret_cast<std::uintptr_t>(context)), CUDA_SUCCESS;
+    };
+    d.cuCtxPopCurrent_v2 = [](CUcontext* context) {
+        *context = context_of(std::exchange(t_context, t_pushed.back()));
+        return t_pushed.pop_back(), CUDA_SUCCESS;
+    };
     d.cuCtxGetDevice = [](CUdevice* device) { return *device = t_context == 3, t_context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; };
     d.cuDeviceGetCount = [](int* count) { return *count = 2, CUDA_SUCCESS; };
     d.cuDeviceGetAttribute = [](int* value, CUdevice_attribute, CUdevice) { return *value = 0, CUDA_SUCCESS; };
