@@ -17,8 +17,7 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit
 DevicePager::DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing> backing, std::size_t free_bytes, std::size_t total)
     : pager_(pager), driver_(pager.driver()), device_(device), backing_(std::move(backing)), hasher_(driver_), slabs_(*this), meter_in_(driver_), meter_out_(driver_) {
     const Settings& s = pager.settings();
-    std::size_t budget = s.device_budget;
-    if (s.device_share > 0) budget = static_cast<std::size_t>(s.device_share * static_cast<double>(total));
+    std::size_t budget = s.device_budget_of(total);
     // By default this process' share of what is free, less what contexts, libraries and other processes may still take.
     if (!budget) {
         const std::size_t share = pager.sink().share_of(device, free_bytes);
@@ -38,12 +37,28 @@ DevicePager::DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing>
 DevicePager::~DevicePager() { stop(); }
 
 // The mover's streams, the hasher and its scratch live in the program's context; they are made at the first allocation
-// there, and again after that context has gone. Caller's context is current.
+// there, and again after that context has gone: in the caller's context, or where that is another device's (its op uses our memory
+// too), in one that has memory here.
 CUresult DevicePager::start_context(Lock&) {
     if (context_) return CUDA_SUCCESS;
+    CUdevice device = -1;
     CUcontext context = nullptr;
-    CUresult result = insist([&] { return driver_.cuCtxGetCurrent(&context); });
-    if (result != CUDA_SUCCESS || !context) return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_CONTEXT : result;
+    if (insist([&] { return driver_.cuCtxGetDevice(&device); }) == CUDA_SUCCESS && device == device_) {
+        const CUresult result = insist([&] { return driver_.cuCtxGetCurrent(&context); });
+        return result == CUDA_SUCCESS ? start_in(context) : result;
+    }
+    const auto owned = std::find_if(buffers_.begin(), buffers_.end(), [](const Buffer* b) { return b->live && !b->slab && b->context; });
+    if (owned == buffers_.end()) return CUDA_ERROR_INVALID_CONTEXT;
+    context = (*owned)->context;
+    if (const CUresult result = insist([&] { return driver_.cuCtxPushCurrent_v2(context); }); result != CUDA_SUCCESS) return result;
+    const CUresult result = start_in(context);
+    insist([&] { return driver_.cuCtxPopCurrent_v2(&context); });
+    return result;
+}
+
+// `context` is current.
+CUresult DevicePager::start_in(CUcontext context) {
+    CUresult result = CUDA_SUCCESS;
     if (!scratch_) {
         Buffer* b = new_buffer(Hasher::scratch_bytes(), round_up(Hasher::scratch_bytes(), granule()));
         if (!b) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -108,6 +123,11 @@ void DevicePager::restored(Buffer* b) {
     Lock lock(mutex_);
     b->dropped.store(false, std::memory_order_seq_cst);
     mover_wake_.notify_one();
+}
+
+bool DevicePager::has_movable() {
+    Lock lock(mutex_);
+    return std::any_of(buffers_.begin(), buffers_.end(), [](const Buffer* b) { return b->live && !b->slab; });
 }
 
 CUresult DevicePager::start() {

@@ -73,6 +73,8 @@ class DevicePager {
     // Called with the program's context current. Errors are CUDA's.
     // What the mover needs is there from now on. Else nothing can be managed, and what the program asks for is the driver's.
     CUresult start();
+    // Whether the program has a buffer here that may be elsewhere than on the device.
+    bool has_movable();
     CUresult allocate(std::size_t bytes, CUstream stream, bool stream_ordered, CUmemoryPool pool, CUdeviceptr& out);
     static inline const CUmemoryPool own_pool = reinterpret_cast<CUmemoryPool>(1);   // of take_scratch()
     // `at` must be the base of a live allocation (else CUDA_ERROR_INVALID_VALUE). For a plain free the device has been
@@ -175,6 +177,7 @@ class DevicePager {
     std::size_t live_bytes() const;
     std::size_t fixed_bytes() const;
     CUresult start_context(Lock&);
+    CUresult start_in(CUcontext);
     void leave_context();
 
     // mover.cpp

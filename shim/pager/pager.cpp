@@ -39,6 +39,8 @@ DevicePager* Pager::device(CUdevice device) {
     std::lock_guard lock(mutex_);
     if (DevicePager* p = devices_[device].load(std::memory_order_acquire)) return p;
     if (unusable_[device] || arena_failed_) return nullptr;
+    CUdevice current = -1;
+    if (insist([&] { return driver_.cuCtxGetDevice(&current); }) != CUDA_SUCCESS || current != device) return nullptr;
     auto backing = make_vmm_backing(driver_, device);
     if (!backing) {
         unusable_[device] = true;
@@ -203,6 +205,7 @@ CUresult Pager::try_enter(Op& op, Buffer*& dropped) {
         }
         op.slow = true;
         std::vector<DevicePager*> order = op.everything ? devices() : std::vector<DevicePager*>{};
+        std::erase_if(order, [](DevicePager* d) { return !d->has_movable(); });
         for (Buffer* b : all)
             if (std::find(order.begin(), order.end(), b->device) == order.end()) order.push_back(b->device);
         std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->device() < b->device(); });

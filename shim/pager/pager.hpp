@@ -98,7 +98,13 @@ class Pager {
 
     // The pager of the current context's device, made at its first use. Null: that device cannot be managed.
     DevicePager* current_device();
+    // Likewise; null also where it was not made yet and the device is not the current one, which alone says what memory it has.
     DevicePager* device(CUdevice);
+    // It was tried: that device cannot be managed.
+    bool unmanaged(CUdevice device) {
+        std::lock_guard lock(mutex_);
+        return device < 0 || device >= kMostDevices || unusable_[device] || arena_failed_;
+    }
 
     // The buffer that `address` lies in, null if none of ours.
     Buffer* find(CUdeviceptr address) const { return arena_.contains(address) ? arena_.find(address) : nullptr; }

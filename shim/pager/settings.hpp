@@ -21,6 +21,9 @@ struct Settings {
     bool force_host = false;         // tests: serve every miss from host frames
     std::vector<std::size_t> budgets;        // tests: device budgets that take turns, ...
     std::int64_t budget_turn_ns = 0;         // ... each for so long
+
+    // The budget of a device of `total` bytes; 0: as above.
+    std::size_t device_budget_of(std::size_t total) const { return device_share > 0 ? static_cast<std::size_t>(device_share * static_cast<double>(total)) : device_budget; }
 };
 
 }  // namespace udnnmem::pager

@@ -416,6 +416,10 @@ CUresult total_memory(std::size_t* bytes, CUdevice device, Submit real) noexcept
     if (DevicePager* d = s->pager().device(device)) {
         const auto m = d->memory();
         *bytes = m.device_budget + m.host_budget;
+    } else if (!s->pager().unmanaged(device)) {   // not in use yet
+        const pager::Settings& settings = s->pager().settings();
+        const std::size_t budget = settings.device_budget_of(*bytes);
+        *bytes = (budget ? budget : *bytes) + settings.host_budget;
     }
     return result;
 }

@@ -239,3 +239,36 @@ TEST_CASE("the mover outlives its context") {
     CHECK(p.lines.empty());
     CHECK(p.gpu.violations().empty());
 }
+
+TEST_CASE("a device's mover works in a context of that device") {
+    Paged p({.device = 7, .host = 16});
+    const CUdeviceptr a = p.allocate(2);
+    REQUIRE(p.launch(1, {a}) == CUDA_SUCCESS);
+    FakeGpu::set_context(3);
+    REQUIRE(p.pager->current_device() != p.device);   // asked about its memory, and no more
+    SECTION("not in that of an op that may touch anything, where it has nothing") {
+        FakeGpu::set_context(1);
+        REQUIRE(p.launch_everything(1) == CUDA_SUCCESS);
+        CHECK(p.gpu.contexts_of_streams() == std::vector{1, 1, 1});
+    }
+    SECTION("not in that of another device's op, when its own is gone") {
+        FakeGpu::set_context(2);
+        const CUdeviceptr b = p.allocate(2);
+        REQUIRE(p.launch(1, {b}) == CUDA_SUCCESS);
+        p.pager->context_destroying(reinterpret_cast<CUcontext>(1));
+        FakeGpu::set_context(3);
+        REQUIRE(p.launch_everything(3) == CUDA_SUCCESS);
+        CHECK(p.gpu.contexts_of_streams() == std::vector{1, 1, 1, 2, 2, 2});
+    }
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("a device's budget is of its own memory") {
+    Paged p({.host = 16});
+    CHECK(p.device->memory().device_budget > 7000 * granule);
+    CHECK_FALSE(p.pager->device(1));   // nothing says what it has
+    FakeGpu::set_context(3);
+    REQUIRE(p.pager->device(1));
+    CHECK(p.pager->device(1)->memory().device_budget <= 2048 * granule);
+    CHECK(p.lines.empty());
+}
