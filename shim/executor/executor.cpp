@@ -179,8 +179,8 @@ CUresult Executor::replay_for(const Place& place, const pager::Op& op, const rep
     if (rows && !rows->kept.empty() && rows->kept[k]) replayer.keep(place.course->known, place.step, place.epoch, source, op.stream);
     if (proves_.load(std::memory_order_relaxed)) {
         std::lock_guard lock(proof_mutex_);
-        if (proving_ && place.step == Follower::nowhere) proving_->proof->lost();
-        else if (proving_ && proving_ == place.course) proving_->proof->before(place.step, source, op.stream);
+        if (proving_ && proving_ != place.course) proving_->proof->lost();
+        else if (proving_) proving_->proof->before(place.step, source, op.stream);
     }
     return result;
 } catch (...) {
@@ -330,7 +330,7 @@ void Executor::after(const Place& place, const pager::Op& op) noexcept try {
     if (step == Follower::nowhere) return;
     if (proves_.load(std::memory_order_relaxed)) {
         std::lock_guard lock(proof_mutex_);
-        if (proving_) proving_->proof->after(step, op.stream);
+        if (proving_ && proving_ == place.course) proving_->proof->after(step, op.stream);
     }
     std::lock_guard lock(mutex_);
     if (!active_ || active_->step != step || !on()) return;

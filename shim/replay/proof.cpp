@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace udnnmem::replay {
 namespace {
@@ -162,13 +163,14 @@ void Proof::before(std::int32_t k, const LaunchSource* source, CUstream stream) 
         if (!answers_ && work_.start()) answers_ = reinterpret_cast<Answers*>(work_.answers(std::size_t{3} * std::max<std::uint32_t>(1, answers_count_)));
         state_ = answers_ ? kRuns : kOver;
         next_ = 0;
+        begun_ = false;
     }
     if (state_ != kRuns) return;
-    if (k != next_) {
+    if (k != next_ || begun_) {
         state_ = kWaits;
         return;
     }
-    ++next_;
+    begun_ = true;
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
     if (op.refused) return;
     if (!source || !source->copy(op.launch)) op.refused = "is no kernel launch whose arguments are known";
@@ -177,7 +179,8 @@ void Proof::before(std::int32_t k, const LaunchSource* source, CUstream stream) 
 }
 
 void Proof::after(std::int32_t k, CUstream stream) {
-    if (state_ != kRuns || k != next_ - 1) return;
+    if (state_ != kRuns || k != next_ || !std::exchange(begun_, false)) return;
+    ++next_;
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
     if (!op.refused && round_ >= 0) op.refused = repeat(k, stream);
     give_back(stream);

@@ -31,7 +31,8 @@ class Proof {
     // Both outlive it.
     Proof(OwnWork& work, Known& known);
 
-    // The op of step `k` is about to be submitted to `stream`; then was. A step out of order begins the round anew.
+    // The op of step `k` is about to be submitted to `stream`; then was. A step out of order, or one that was not submitted in the
+    // end, begins the round anew.
     void before(std::int32_t k, const LaunchSource* source, CUstream stream);
     void after(std::int32_t k, CUstream stream);
     // The program left the iteration.
@@ -70,6 +71,7 @@ class Proof {
     bool done_ = false;
     int round_ = -1;
     std::int32_t next_ = 0;
+    bool begun_ = false;                 // between before() and after() of next_
     std::uint64_t number_ = 0;
     std::uint32_t fills_ = 0;            // so far
     std::vector<std::uint32_t> first_;   // per step: its uses' answers

@@ -5,8 +5,10 @@
 // before it, in whole or in part, and read on the way back once or more, in an order that is drawn too.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/workloads/small/driver_program.hpp"
@@ -85,7 +87,7 @@ struct Chain {
     else if (kind == "integer_atomics") activation("zero", in, out), activation("integer_atomics", in, out);
     else if (kind == "copied") CHECK(cuMemcpyDtoDAsync(out, in, g_words * 4, stream));
     else if (kind == "filled") CHECK(cuMemsetD32Async(out, salt, g_words, stream)), launch("update", in, out, extra, g_words, salt);
-    else if (kind == "varying" || kind == "rare_scalar") activation("pure", in, out);
+    else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated") activation("pure", in, out);
     else if (kind == "partial") activation("partial", in, out);
     else if (kind == "with_state") activation("with_state", in, out), activation("advance", in, out);
     else if (kind == "pinned") pinned[0] = static_cast<unsigned>(iteration * kLayers + l), launch("with_state", in, out, pinned_at, g_words, salt), CHECK(cuStreamSynchronize(stream));
@@ -216,7 +218,11 @@ struct Chain {
     return sum;
   }
 
+  // `evaluated`: an iteration that begins as the others do; many in a row, then two at a time.
+  bool evaluates() const { return kind == "evaluated" && iteration >= 6 && (iteration < 18 || iteration % 4 >= 2); }
+
   void iterate() {
+    if (kind == "evaluated") std::this_thread::sleep_for(std::chrono::milliseconds(30));   // so that rounds of a proof begin anywhere
     std::vector<unsigned> host(g_words);
     for (unsigned i = 0; i < g_words; i++) host[i] = fill_word(i, static_cast<unsigned>(iteration));
     CHECK(cuMemcpyHtoDAsync(input, host.data(), g_words * 4, stream));
@@ -230,11 +236,12 @@ struct Chain {
       if (kind == "partial" || kind == "rare_keep") CHECK(cuMemcpyDtoDAsync(x[l + 1], wide, g_words * 4, stream));
       forward(l);
     }
+    const CUdeviceptr into = evaluates() ? wide : gradient;
     for (int l = kind == "random" || kind == "graphs" || kind == "lasting_graphs" ? 0 : kLayers; l > 0; l--) {
-      launch(kind == "address" ? "back_address" : "back", gradient, x[l], g_words, static_cast<unsigned>(l));
+      launch(kind == "address" ? "back_address" : "back", into, x[l], g_words, static_cast<unsigned>(l));
       CHECK(cuMemFreeAsync(x[l], stream));
     }
-    launch("back", state, gradient, g_words, 1u);
+    launch("back", state, into, g_words, 1u);
     if (kind == "random") launch("back", state, wide, g_words, 3u);
     if (kind == "table_writer") launch("back", state, wide, g_words, 2u);
     if (kind == "global_counter") launch("read_counter", extra);
