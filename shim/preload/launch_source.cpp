@@ -40,7 +40,7 @@ void set_arguments(replay::Launch& out, const Arguments& arguments) {
 
 }  // namespace
 
-const char* WorkLaunch::refused() const {
+const char* WorkLaunch::tied() const {
     if (plain_copy(work_) || work_.fill) return nullptr;
     const interpose::Launch* l = work_.launch;
     if (!l || work_.part_count || work_.kind != interpose::WorkKind::kernel) return "is no kernel launch";
@@ -48,7 +48,12 @@ const char* WorkLaunch::refused() const {
     if (!l->layout->known) return "takes arguments whose layout is not known";
     for (unsigned i = 0; i < l->attribute_count; ++i)
         if (!repeatable(l->attributes[i].id) && !overlaps(l->attributes[i].id)) return "is launched with an attribute that ties it to other work";
-    return interpose::kernel_code(l->layout->name).hazard;
+    return nullptr;
+}
+
+const char* WorkLaunch::refused() const {
+    if (const char* why = tied()) return why;
+    return work_.launch ? interpose::kernel_code(work_.launch->layout->name).hazard : nullptr;
 }
 
 // Where there is no code to read, what was seen has to do.

@@ -11,6 +11,7 @@ class WorkLaunch final : public replay::LaunchSource {
     // Keeps the reference.
     explicit WorkLaunch(const interpose::Work& work) : work_(work) {}
     const char* refused() const override;
+    const char* tied() const override;
     bool may_write(std::uint32_t offset) const override;
     std::uint64_t code() const override;
     bool copy(replay::Launch& out) const override;

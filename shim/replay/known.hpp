@@ -53,6 +53,8 @@ struct KnownOp {
 
     // Where use `u` lies by the launch's arguments.
     CUdeviceptr base(std::uint32_t u) const;
+    // Whether the launch's operands lie in one buffer where those of the first proof did, and in several where they did.
+    bool named_alike() const;
     static constexpr std::uint64_t most_saved = 65536;   // bytes of one buffer that is kept with a launch
 };
 

@@ -32,6 +32,8 @@ class LaunchSource {
     // Why the op cannot be run again by its launch alone, whatever it computes: one phrase; null: nothing is against it.
     // May be slow.
     virtual const char* refused() const = 0;
+    // The same of this launch, whatever the code that it runs. Quick.
+    virtual const char* tied() const = 0;
     // Whether it may write to what the word of its arguments at that offset leads to.
     virtual bool may_write(std::uint32_t offset) const = 0;
     // What code a kernel runs: its name and the images that it comes from, the same in every run that loads the same ones; 0:

@@ -74,6 +74,32 @@ std::uint64_t* OwnWork::answers(std::size_t count) {
     return static_cast<std::uint64_t*>(memory);
 }
 
+bool OwnWork::is_address(std::uint64_t word) const {
+    if (pager_.find(word)) return true;
+    unsigned type = 0;
+    const auto ask = pager_.driver().cuPointerGetAttribute;
+    return word >= 4096 && ask && ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, word) == CUDA_SUCCESS && type;
+}
+
+bool OwnWork::leads_elsewhere(const KnownOp& op) const {
+    const auto word_at = [](const std::vector<char>& bytes, std::size_t at) {
+        std::uint64_t word;
+        std::memcpy(&word, bytes.data() + at, sizeof word);
+        return word;
+    };
+    auto operand = op.operands.begin();
+    for (const auto& [offset, size] : op.launch.parameters)
+        for (std::size_t at = (offset + 7) / 8 * 8; at + 8 <= offset + size; at += 8) {
+            if (operand != op.operands.end() && operand->at == at) {
+                ++operand;
+                continue;
+            }
+            const std::uint64_t word = word_at(op.launch.arguments, at);
+            if (word != word_at(op.proved_with, at) && is_address(word)) return true;
+        }
+    return false;
+}
+
 std::uint64_t OwnWork::slot_of(CUstream stream) {
     return slots_ + static_cast<std::uint64_t>(pager_.streams().slot(stream).index) % kSlots * kSlotBytes;
 }

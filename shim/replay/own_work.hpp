@@ -13,7 +13,7 @@
 #include <span>
 
 #include "shim/pager/pager.hpp"
-#include "shim/replay/launch.hpp"
+#include "shim/replay/known.hpp"
 
 namespace udnnmem::replay {
 
@@ -30,6 +30,11 @@ class OwnWork {
     // Three words for each answer (a hash, and how many words look like addresses of managed memory), in memory that the host
     // reads; null: none. Goes with the context.
     std::uint64_t* answers(std::size_t count);
+
+    // Whether `word` is an address of memory, managed or not.
+    bool is_address(std::uint64_t word) const;
+    // Whether what op.launch is given leads to memory that the first proof knew nothing of.
+    bool leads_elsewhere(const KnownOp& op) const;
 
     CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream);
     CUresult fill(CUdeviceptr at, std::uint32_t word, std::size_t bytes, CUstream stream);

@@ -32,6 +32,14 @@ CUdeviceptr KnownOp::base(std::uint32_t u) const {
     return 0;
 }
 
+bool KnownOp::named_alike() const {
+    const auto base_by = [this](const Operand& o) { return word_at(launch.arguments, o.at) - o.delta; };
+    for (std::size_t i = 0; i < operands.size(); ++i)
+        for (std::size_t j = 0; j < i; ++j)
+            if ((base_by(operands[i]) == base_by(operands[j])) != (operands[i].use == operands[j].use)) return false;
+    return true;
+}
+
 Proof::Proof(OwnWork& work, Known& known) : work_(work), known_(known) {
     for (const Program::Step& step : known.program.steps) {
         first_.push_back(answers_count_);
@@ -69,9 +77,7 @@ const char* Proof::look(std::int32_t k, const LaunchSource& source) {
             const std::uint64_t word = word_at(op.launch.arguments, at);
             pager::Buffer* const b = pager.find(word);
             if (!b) {
-                unsigned type = 0;
-                if (word >= 4096 && pager.driver().cuPointerGetAttribute && pager.driver().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, word) == CUDA_SUCCESS && type)
-                    return "is given memory that is not managed";
+                if (work_.is_address(word)) return "is given memory that is not managed";
                 continue;
             }
             if (b->table.load() || b->opaque.load()) return "is given memory that holds addresses";
@@ -109,9 +115,11 @@ const char* Proof::look(std::int32_t k, const LaunchSource& source) {
 }
 
 // Copies what the op names, and hashes it.
-const char* Proof::prepare(std::int32_t k, CUstream stream) {
+const char* Proof::prepare(std::int32_t k, const LaunchSource& source, CUstream stream) {
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
+    if (const char* why = source.tied()) return why;
     if (op.launch.kind != op.kind || op.launch.function != op.proved || op.launch.arguments.size() != op.proved_with.size()) return "is launched in another way at times";
+    if (!op.named_alike() || work_.leads_elsewhere(op)) return "is given memory at times that it is not given at others";
     for (std::size_t i = 0; i < op.varies.size(); ++i) op.varies[i] |= op.launch.arguments[i] != op.proved_with[i];
     for (std::uint32_t u = 0; u < op.uses.size(); ++u) {
         CUdeviceptr base = op.base(u), copy = 0, start = 0;
@@ -175,7 +183,7 @@ void Proof::before(std::int32_t k, const LaunchSource* source, CUstream stream) 
     if (op.refused) return;
     if (!source || !source->copy(op.launch)) op.refused = "is no kernel launch whose arguments are known";
     else if (!op.looked_at) op.refused = round_ < 0 ? look(k, *source) : "was not tried from the beginning";
-    if (!op.refused) op.refused = prepare(k, stream);
+    if (!op.refused) op.refused = prepare(k, *source, stream);
 }
 
 void Proof::after(std::int32_t k, CUstream stream) {

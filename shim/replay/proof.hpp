@@ -60,7 +60,7 @@ class Proof {
         Answer before, after, again;
     };
     const char* look(std::int32_t k, const LaunchSource& source);
-    const char* prepare(std::int32_t k, CUstream stream);
+    const char* prepare(std::int32_t k, const LaunchSource& source, CUstream stream);
     const char* repeat(std::int32_t k, CUstream stream);
     void give_back(CUstream stream);
     std::uint64_t* words(Answer& a) { return a.words; }

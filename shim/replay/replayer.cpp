@@ -54,7 +54,7 @@ bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::ui
     std::lock_guard lock(mutex_);
     KnownOp& op = known->ops[static_cast<std::size_t>(k)];
     op.captured = 0;
-    if (!op.proven || !source || !source->copy(op.launch) || !is_the_proven_one(op, *source) || op.launch.arguments.size() != op.proved_with.size()) return false;
+    if (!op.proven || !source || source->tied() || !source->copy(op.launch) || !is_the_proven_one(op, *source) || op.launch.arguments.size() != op.proved_with.size()) return false;
     std::vector<char>& now = op.launch.arguments;
     for (const Operand& o : op.operands) {
         CUdeviceptr word;
@@ -63,6 +63,7 @@ bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::ui
         const KnownOp::Use& use = op.uses[o.use];
         if (!b || b->slab == use.movable || (use.movable && b->base != word - o.delta) || b->bytes < (use.movable ? use.bytes : 0)) return false;
     }
+    if (!op.named_alike() || work_.leads_elsewhere(op)) return false;
     // What never differed between proofs must not differ now.
     std::size_t next = 0;
     for (std::size_t i = 0; i < now.size(); ++i) {

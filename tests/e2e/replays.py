@@ -17,11 +17,11 @@ REFUSED = {
     "self_modifying": None, "partial": None, "rare_write": None, "rare_keep": None, "rare_scalar": None, "neighbour": None, "unloaded": None,
     "address": "gives other bits", "float_atomics": "adds floating-point numbers", "clock_reader": "reads a clock", "volatile_reader": "others may be writing",
     "global_counter": "variables of its module", "module_variable": "variables of its module", "constant": "variables of its module", "calls": "variables of its module",
-    "lasting_graphs": None, "pointer_table": "holds addresses", "table_writer": "holds addresses", "pinned": "",
+    "optional": "is given memory at times that it is not given at others", "lasting_graphs": None, "pointer_table": "holds addresses", "table_writer": "holds addresses", "pinned": "",
 }
 # What is neither: programs that do something else at times. What has to be said of them.
 OTHERS = {"evaluated": "33 of 36 ops may be run again"}
-SAMPLE = ("evaluated", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
+SAMPLE = ("evaluated", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
 DROPPED = re.compile(r"(\d+) buffers dropped and computed again")
 
 

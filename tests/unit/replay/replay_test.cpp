@@ -82,6 +82,22 @@ TEST_CASE("what an op changes beside its result is read in the version that it s
     CHECK(sorted(part.inputs) == std::vector<CUdeviceptr>{0x1000, 0x2000});
 }
 
+TEST_CASE("operands name one buffer where they did when the op was proven, and several where they did") {
+    KnownOp o = op({1, 1, 2}, {});
+    o.operands[1].use = 0, o.operands[1].delta = 8;
+    o.uses.erase(o.uses.begin() + 1);
+    o.operands[2].use = 1;
+    const auto given = [&](std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+        const std::uint64_t words[] = {a, b, c};
+        std::memcpy(o.launch.arguments.data(), words, sizeof words);
+        return o.named_alike();
+    };
+    CHECK(given(0x1000, 0x1008, 0x2000));
+    CHECK(given(0x5000, 0x5008, 0x1000));
+    CHECK_FALSE(given(0x1000, 0x3008, 0x2000));   // what was one is two
+    CHECK_FALSE(given(0x1000, 0x1008, 0x1000));   // what were two are one
+}
+
 TEST_CASE("a drop belongs to the next replay that makes its buffer") {
     policy::Plan plan;
     auto drop = [&](int after, int buffer) {

@@ -23,6 +23,7 @@ KERNEL(with_state) { EACH(i) out[i] = mix(in[i] + extra[0], salt); }
 KERNEL(advance) { if (blockIdx.x * blockDim.x + threadIdx.x == 0) extra[0] = mix(extra[0], salt + 1); }
 KERNEL(statistics) { EACH(i) { out[i] = mix(in[i], salt); if (i < 16) extra[i] = extra[i] / 2 + in[i] / 2; } }
 KERNEL(mask) { EACH(i) { out[i] = mix(in[i], salt); extra[i] = in[i] & 1; } }
+KERNEL(optional) { EACH(i) { out[i] = mix(in[i], salt); if (extra && i < 16) extra[i] += in[i]; } }
 // Writes to its input only when that holds a rare word.
 KERNEL(rare_write) { EACH(i) { out[i] = mix(in[i], salt); if (salt > 1000) in[i] = 7; } }
 KERNEL(rare_keep) { EACH(i) if (salt < 1000 || i % 3) out[i] = mix(in[i], salt); }

@@ -88,6 +88,7 @@ struct Chain {
     else if (kind == "copied") CHECK(cuMemcpyDtoDAsync(out, in, g_words * 4, stream));
     else if (kind == "filled") CHECK(cuMemsetD32Async(out, salt, g_words, stream)), launch("update", in, out, extra, g_words, salt);
     else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated") activation("pure", in, out);
+    else if (kind == "optional") launch("optional", in, out, iteration > 4 && drawn(5, salt + 16 * static_cast<unsigned>(iteration), 2) ? extra : 0, g_words, salt);
     else if (kind == "partial") activation("partial", in, out);
     else if (kind == "with_state") activation("with_state", in, out), activation("advance", in, out);
     else if (kind == "pinned") pinned[0] = static_cast<unsigned>(iteration * kLayers + l), launch("with_state", in, out, pinned_at, g_words, salt), CHECK(cuStreamSynchronize(stream));
