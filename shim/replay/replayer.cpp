@@ -61,7 +61,9 @@ bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::ui
         std::memcpy(&word, now.data() + o.at, sizeof word);
         const pager::Buffer* b = pager_.find(word);
         const KnownOp::Use& use = op.uses[o.use];
-        if (!b || b->slab == use.movable || (use.movable && b->base != word - o.delta) || b->bytes < (use.movable ? use.bytes : 0)) return false;
+        if (!b || b->slab == use.movable) return false;
+        // Of another size, what lies behind the proven part is nobody's to compute again, and a scratch buffer would be too small for it.
+        if (use.movable ? b->base != word - o.delta || b->bytes != use.bytes : (use.writes || use.saved) && !is_whole(word - o.delta, use.bytes)) return false;
     }
     if (!op.named_alike() || work_.leads_elsewhere(op)) return false;
     // What never differed between proofs must not differ now.
@@ -81,6 +83,13 @@ bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::ui
     op.captured = iteration;
     op.frees_then = frees_;
     return true;
+}
+
+// Whether that is an allocation. Takes the device's lock.
+bool Replayer::is_whole(CUdeviceptr at, std::uint64_t bytes) {
+    CUdeviceptr base = 0;
+    std::size_t size = 0;
+    return device_.range_of(at, base, size) && base == at && size == bytes;
 }
 
 // Copies what the op reads and it or a later one overwrites.

@@ -80,6 +80,7 @@ class Replayer final : public pager::Restorer {
     CUresult compute(pager::Buffer* b, CUstream stream);
     CUresult run(const Known& known, const Slice& slice, CUstream stream);
     bool verify_now();
+    bool is_whole(CUdeviceptr at, std::uint64_t bytes);
     void purge();
     bool save(const std::shared_ptr<Known>& known, KnownOp& op, CUstream stream);
 

@@ -20,8 +20,8 @@ REFUSED = {
     "optional": "is given memory at times that it is not given at others", "lasting_graphs": None, "pointer_table": "holds addresses", "table_writer": "holds addresses", "pinned": "",
 }
 # What is neither: programs that do something else at times. What has to be said of them.
-OTHERS = {"evaluated": "33 of 36 ops may be run again"}
-SAMPLE = ("evaluated", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
+OTHERS = dict.fromkeys(("evaluated", "larger"), "33 of 36 ops may be run again")
+SAMPLE = ("evaluated", "larger", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
 DROPPED = re.compile(r"(\d+) buffers dropped and computed again")
 
 

@@ -26,6 +26,8 @@ KERNEL(mask) { EACH(i) { out[i] = mix(in[i], salt); extra[i] = in[i] & 1; } }
 KERNEL(optional) { EACH(i) { out[i] = mix(in[i], salt); if (extra && i < 16) extra[i] += in[i]; } }
 // Writes to its input only when that holds a rare word.
 KERNEL(rare_write) { EACH(i) { out[i] = mix(in[i], salt); if (salt > 1000) in[i] = 7; } }
+// Leaves more aside when it is given more room for it.
+KERNEL(larger) { EACH(i) { out[i] = mix(in[i], salt); for (unsigned k = 0; k < (salt > 4000 ? 3 : 1); k++) extra[k * count + i] = in[i] + k; } }
 KERNEL(rare_keep) { EACH(i) if (salt < 1000 || i % 3) out[i] = mix(in[i], salt); }
 
 __device__ unsigned counter;

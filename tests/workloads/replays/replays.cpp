@@ -82,6 +82,7 @@ struct Chain {
     salt = static_cast<unsigned>(l);
     if (kind == "varying") salt += static_cast<unsigned>(iteration) * 100;
     if ((kind == "rare_write" || kind == "rare_keep" || kind == "rare_scalar") && iteration > 24) salt += 5000;
+    if (kind == "larger") salt += iteration > 24 ? 4096 : drawn(6, static_cast<unsigned>(iteration), 2) * 512;
     if (kind == "in_place") activation("pure", in, out), activation("in_place", in, out);
     else if (kind == "update") activation("zero", in, out), activation("update", in, out);
     else if (kind == "integer_atomics") activation("zero", in, out), activation("integer_atomics", in, out);
@@ -89,6 +90,12 @@ struct Chain {
     else if (kind == "filled") CHECK(cuMemsetD32Async(out, salt, g_words, stream)), launch("update", in, out, extra, g_words, salt);
     else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated") activation("pure", in, out);
     else if (kind == "optional") launch("optional", in, out, iteration > 4 && drawn(5, salt + 16 * static_cast<unsigned>(iteration), 2) ? extra : 0, g_words, salt);
+    else if (kind == "larger") {
+      CUdeviceptr aside;
+      CHECK(cuMemAllocAsync(&aside, (iteration > 24 ? 3 : 1) * g_words * 4, stream));
+      launch("larger", in, out, aside, g_words, salt);
+      CHECK(cuMemFreeAsync(aside, stream));
+    }
     else if (kind == "partial") activation("partial", in, out);
     else if (kind == "with_state") activation("with_state", in, out), activation("advance", in, out);
     else if (kind == "pinned") pinned[0] = static_cast<unsigned>(iteration * kLayers + l), launch("with_state", in, out, pinned_at, g_words, salt), CHECK(cuStreamSynchronize(stream));
