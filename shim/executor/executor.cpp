@@ -201,7 +201,11 @@ void Executor::note_epoch(Place& place, const pager::Op& op, bool goes_on) {
 }
 
 void Executor::releasing_now(CUdeviceptr address, CUstream stream) noexcept try {
-    replayer_.load()->releasing(address, stream);
+    replay::Replayer& replayer = *replayer_.load();
+    if (!replayer.freed(address)) return;
+    // A drop that another thread had remembered may not be ordered yet: once the lock was free it is, and can be taken back.
+    { std::lock_guard lock(mutex_); }
+    replayer.restore_all(stream);
 } catch (...) {
 }
 

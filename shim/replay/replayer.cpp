@@ -319,15 +319,12 @@ CUresult Replayer::restore_all(CUstream stream) {
     return result;
 }
 
-void Replayer::releasing(CUdeviceptr address, CUstream stream) {
+bool Replayer::freed(CUdeviceptr address) {
     const auto reads = [address](const Entry& e) { return std::find(e.inputs.begin(), e.inputs.end(), address) != e.inputs.end(); };
-    {
-        std::lock_guard lock(mutex_);
-        freed_[address] = ++frees_;
-        purge();
-        if (std::none_of(entries_.begin(), entries_.end(), [&](const auto& e) { return reads(e.second); })) return;
-    }
-    restore_all(stream);
+    std::lock_guard lock(mutex_);
+    freed_[address] = ++frees_;
+    purge();
+    return std::any_of(entries_.begin(), entries_.end(), [&](const auto& e) { return reads(e.second); });
 }
 
 std::string Replayer::why_stopped() {

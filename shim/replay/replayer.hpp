@@ -5,7 +5,7 @@
 //   - A buffer is dropped only while the program follows the iteration that the slice was proven in, and every op of the slice
 //     was submitted in this very iteration, which keeps its launch, and nothing that it read was freed since. Before the
 //     program leaves the iteration, or does what nobody can follow, or frees what a slice reads, everything that depends on
-//     it is computed again (restore_all(), releasing()).
+//     it is computed again (restore_all(), freed()).
 //   - A slice writes the dropped buffers and scratch memory, nothing else of the program's.
 //   - Replays go to the one stream that the iteration runs in, before the op that needs them; for anybody else to a stream of
 //     our own, which is waited for.
@@ -46,10 +46,12 @@ class Replayer final : public pager::Restorer {
 
     CUresult restore(pager::Buffer* b, CUstream stream, bool waits) override;
     std::string why_stopped() override;
-    // Everything that is dropped, or what depends on the allocation at `address`.
+    // Everything that is dropped.
     CUresult restore_all(CUstream stream);
-    void releasing(CUdeviceptr address, CUstream stream);
-    // Anything remembered? Are launches kept, so that releasing() has to be told? One load each.
+    // The allocation at `address` is about to be freed: what reads it is not dropped from now on. True: something that is
+    // dropped, or was to be, does, and has to be computed again first.
+    bool freed(CUdeviceptr address);
+    // Anything remembered? Are launches kept, so that freed() has to be told? One load each.
     bool any() const { return any_.load(std::memory_order_relaxed); }
     bool keeps() const { return keeps_.load(std::memory_order_relaxed); }
     // Says so, once, if a result that was compared was wrong. One load as a rule.
