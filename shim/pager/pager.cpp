@@ -95,9 +95,8 @@ CUresult Pager::enter(Op& op) {
         return CUDA_SUCCESS;
     }
     lease.close();
-    if (op.captured) {
-        op.everything = false;
-        op.overwrites.clear();
+    if (op.captured) op.everything = false, op.overwrites.clear();
+    if (streams_.capturing()) {
         // What we ask the driver meanwhile is not the program's, and must not invalidate its capture.
         CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
         const bool exchanged = insist([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode); }) == CUDA_SUCCESS;
