@@ -209,13 +209,22 @@ void Executor::releasing_now(CUdeviceptr address, CUstream stream) noexcept try 
 } catch (...) {
 }
 
-void Executor::kernels_go() noexcept try {
+// What was kept is of no use any more, and what is dropped is computed again; `aside`: on none of the program's streams.
+void Executor::restore_now(bool aside) noexcept try {
     {
         std::lock_guard lock(mutex_);
         ++epoch_;
     }
-    replayer_.load()->restore_all(CU_STREAM_LEGACY);
+    replayer_.load()->restore_all(CU_STREAM_LEGACY, aside);
 } catch (...) {
+}
+
+// What is asked of the driver meanwhile must not invalidate the capture.
+void Executor::restore_beside_capture() noexcept {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    const bool exchanged = pager_.driver().cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
+    restore_now(true);
+    if (exchanged) pager_.driver().cuThreadExchangeStreamCaptureMode(&mode);
 }
 
 Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::Op& op) noexcept try {
@@ -383,7 +392,7 @@ bool Executor::acts_after(const Place& place) {
 
 // A replay that comes before the drop is no use.
 bool Executor::may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, const pager::Op& op) {
-    if (entry.replay < 0 || !replayer_ || !active_->proven) return false;
+    if (entry.replay < 0 || !replayer_ || !active_->proven || !drops_) return false;
     const Rows::Replay& replay = rows.replays[static_cast<std::size_t>(entry.replay)];
     return step < replay.before && replayer_.load()->may_drop(active_->known, replay.slice, entry.buffer, b, epoch_, op.stream);
 }

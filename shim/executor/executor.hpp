@@ -108,10 +108,16 @@ class Executor {
     void context_destroying(CUcontext context) noexcept;
     // Whether the plan in force has anything to do after that op. For benchmarks.
     bool acts_after(const Place& place);
+    // What follows has to be told also when on() says no.
     // Kernels are about to be unloaded: no launch that was kept can be made again.
     void code_unloading() noexcept {
         replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
-        if (replayer && replayer->keeps()) [[unlikely]] kernels_go();
+        if (replayer && replayer->keeps()) [[unlikely]] restore_now(false);
+    }
+    // An op runs that is not told, because a stream captures: nobody knows what it writes.
+    void untold() noexcept {
+        replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
+        if (replayer && replayer->keeps()) [[unlikely]] restore_beside_capture();
     }
     // The allocation at `address` is about to be freed.
     void releasing(CUdeviceptr address, CUstream stream) noexcept {
@@ -151,6 +157,7 @@ class Executor {
     void run();
     void work();
     bool wait_for_work(bool polls);
+    void go_on_demand();
     void learn(const profiler::Iteration& iteration, pager::DevicePager& device);
     bool known(std::uint64_t fingerprint);
     void take_passages(pager::DevicePager& device);
@@ -181,7 +188,8 @@ class Executor {
     // The launch path's, without a lock.
     CUresult replay_for(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept;
     void releasing_now(CUdeviceptr address, CUstream stream) noexcept;
-    void kernels_go() noexcept;
+    void restore_now(bool aside) noexcept;
+    void restore_beside_capture() noexcept;
 
     // The launch path's, under mutex_.
     std::int32_t find_place(const Seen& seen);
@@ -234,6 +242,7 @@ class Executor {
     std::uint64_t strayed_ = 0;
     std::map<std::pair<std::string, std::string>, std::uint64_t> mispredictions_;  // by what was expected and what came
     CoursePointer whole_graphs_;                    // the sequence for whose sake graphs are launched node by node; null: they never were
+    bool drops_ = true;                             // once it is false nothing is dropped any more
     std::uint64_t epoch_ = 1;                       // launches kept in another one are of no use
 
     std::unique_ptr<replay::Replayer> replayer_owner_;

@@ -153,12 +153,24 @@ bool Executor::wait_for_work(bool polls) {
     return !stopping_.load();
 }
 
+// Ops are told until nothing is dropped any more: each may overwrite what dropped buffers are made of.
+void Executor::go_on_demand() {
+    {
+        std::lock_guard lock(mutex_);
+        drops_ = false;
+        if (device_) lose();
+    }
+    if (replayer_.load()) restore_now(true);
+    on_.store(false);
+}
+
 void Executor::work() {
     for (bool polls = false; wait_for_work(polls);) try {
             const auto devices = pager_.devices();
             if (devices.empty()) continue;
             if (devices.size() != 1) {
-                if (on_.exchange(false) || job_) settings_.say("more than one device: no plan, memory is paged on demand");
+                if (on() || job_) settings_.say("more than one device: no plan, memory is paged on demand");
+                if (on()) go_on_demand();
                 job_.reset();
                 continue;
             }

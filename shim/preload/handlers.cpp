@@ -103,7 +103,7 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     }
     if (Learner* learner = s->learning()) learner->recorder.released(at);
     s->sharing().freed(at);
-    if (executor::Executor* plan = s->executing()) plan->releasing(at, CU_STREAM_LEGACY);
+    if (executor::Executor* plan = s->executor()) plan->releasing(at, CU_STREAM_LEGACY);
     const CUresult result = b->device->free(at, nullptr, false);
     return result != CUDA_SUCCESS ? result : waited;
 }
@@ -115,7 +115,7 @@ CUresult free_async(CUdeviceptr at, CUstream stream, const char*, Submit real) n
     if (!b) return CUDA_ERROR_INVALID_VALUE;
     if (Learner* learner = s->learning()) learner->recorder.released(at);
     s->sharing().freed(at);
-    if (executor::Executor* plan = s->executing()) plan->releasing(at, stream);
+    if (executor::Executor* plan = s->executor()) plan->releasing(at, stream);
     return b->device->free(at, stream, true);
 }
 
@@ -176,10 +176,14 @@ std::uint64_t shape_of(const Work& w) {
 }
 const char* name_of(const Work& w) { return w.launch ? w.launch->layout->name : w.entry_point; }
 
-// The plan that the program runs by; null: none, or this may be recorded into a graph and not run now.
-executor::Executor* plan_of(Session& s) {
+// The plan that the program runs by; null: none, or this may be recorded into a graph and not run now. While any stream captures
+// nothing is told, for the executor asks the driver what may invalidate a capture.
+executor::Executor* plan_of(Session& s, CUstream stream) {
     executor::Executor* const plan = s.executing();
-    return plan && !s.pager().streams().capturing() ? plan : nullptr;
+    const pager::StreamTable& streams = s.pager().streams();
+    if (!plan || !streams.capturing()) return plan;
+    if (!streams.is_capturing(stream)) plan->untold();
+    return nullptr;
 }
 
 // An op that is refused: `result`, and where that is out of memory, why.
@@ -202,7 +206,7 @@ CUresult work(const Work& w, Submit submit) noexcept {
     Observation seen(*s, w.stream);
     op.stream = w.stream;
     op.kernel = w.kind == WorkKind::kernel;
-    executor::Executor* const plan = plan_of(*s);
+    executor::Executor* const plan = plan_of(*s, w.stream);
     executor::Executor::Place place;
     try {
         if (w.kind == WorkKind::copy)
@@ -310,7 +314,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     op.stream = stream;
     op.kernel = true;
     Observation seen(*s, stream);
-    executor::Executor* const plan = plan_of(*s);
+    executor::Executor* const plan = plan_of(*s, stream);
     executor::Executor::Place place;
     std::uint64_t shape = 0;
     std::shared_ptr<GraphOrder> order;   // null: never in pieces
@@ -375,7 +379,7 @@ void capture_ended(CUstream stream) noexcept {
 void context_destroying(CUcontext context, bool green) noexcept {
     Session* s = Session::get();
     if (!s) return;
-    if (executor::Executor* plan = s->executing()) plan->context_destroying(context);
+    if (executor::Executor* plan = s->executor()) plan->context_destroying(context);
     if (!green) s->sharing().context_destroying(context);
     s->pager().context_destroying(context, !green);
     if (Learner* learner = s->learning()) learner->timers.context_destroying(context);
@@ -592,7 +596,7 @@ void graph_destroying(CUgraphExec exec) noexcept {
 
 void code_unloading() noexcept {
     Session* s = Session::get();
-    if (executor::Executor* plan = s ? s->executing() : nullptr) plan->code_unloading();
+    if (executor::Executor* plan = s ? s->executor() : nullptr) plan->code_unloading();
 }
 
 CUresult peer_access(CUcontext peer, bool on) noexcept {

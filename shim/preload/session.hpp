@@ -38,6 +38,8 @@ class Session final : public pager::Sink {
     Learner* learning() { return learner_ && learner_->recorder.on() ? learner_.get() : nullptr; }
     // While the program runs by a plan, or is about to; null before and after.
     executor::Executor* executing() { return executor_ && executor_->on() ? executor_.get() : nullptr; }
+    // Whether it does or not: buffers that a plan dropped may not be computed again yet.
+    executor::Executor* executor() { return executor_.get(); }
     // The first managed allocation of a device says how it is managed.
     void allocated(pager::DevicePager& device) {
         allocations_.fetch_add(1, std::memory_order_relaxed);

@@ -16,6 +16,25 @@ bool is_the_proven_one(KnownOp& op, const LaunchSource& source) {
     return true;
 }
 
+// Makes a context current for a while; null: leaves it as it is.
+class InContext {
+  public:
+    InContext(const pager::Driver& driver, CUcontext context) : driver_(driver) {
+        CUcontext current = nullptr;
+        pushed_ = context && driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != context && driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+    }
+    ~InContext() {
+        CUcontext popped;
+        if (pushed_) driver_.cuCtxPopCurrent_v2(&popped);
+    }
+    InContext(const InContext&) = delete;
+    InContext& operator=(const InContext&) = delete;
+
+  private:
+    const pager::Driver& driver_;
+    bool pushed_;
+};
+
 bool has(const std::vector<std::int32_t>& list, std::int32_t value) { return std::find(list.begin(), list.end(), value) != list.end(); }
 
 }  // namespace
@@ -150,13 +169,17 @@ bool Replayer::may_drop(std::shared_ptr<const Known> known, std::shared_ptr<cons
     return true;
 }
 
-CUstream Replayer::stream_for(CUstream stream, bool waits) {
-    if (!waits && &pager_.streams().slot(stream) == home_) return stream;
+// `work` submits to the stream that it is given: the iteration's, if that is `stream`, else our own, which is waited for.
+template <class Work>
+CUresult Replayer::on_a_stream(CUstream stream, bool waits, Work work) {
+    if (!waits && &pager_.streams().slot(stream) == home_) return work(stream);
     const pager::Driver& d = pager_.driver();
+    const InContext context(d, work_.context());
     if (!own_ && d.cuStreamCreate(&own_, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) own_ = nullptr;
     // What a slice reads may have been computed again there.
-    if (own_ && d.cuStreamWaitEvent(own_, done_, 0) != CUDA_SUCCESS) return nullptr;
-    return own_;
+    if (!own_ || d.cuStreamWaitEvent(own_, done_, 0) != CUDA_SUCCESS) return CUDA_ERROR_UNKNOWN;
+    const CUresult result = work(own_);
+    return result == CUDA_SUCCESS ? d.cuStreamSynchronize(own_) : result;
 }
 
 bool Replayer::verify_now() {
@@ -284,10 +307,7 @@ CUresult Replayer::replay(const Slice& slice, CUstream stream) {
         if (it->second.slice.get() != &slice || !current(it)) continue;
         const std::shared_ptr<const Known> known = it->second.known;
         const std::shared_ptr<const Slice> kept = it->second.slice;
-        const CUstream on = stream_for(stream, false);
-        if (!on) return CUDA_ERROR_UNKNOWN;
-        const CUresult result = run(*known, *kept, on);
-        return result == CUDA_SUCCESS && on == own_ ? pager_.driver().cuStreamSynchronize(on) : result;
+        return on_a_stream(stream, false, [&](CUstream on) { return run(*known, *kept, on); });
     }
     return CUDA_SUCCESS;
 }
@@ -295,13 +315,10 @@ CUresult Replayer::replay(const Slice& slice, CUstream stream) {
 CUresult Replayer::restore(pager::Buffer* b, CUstream stream, bool waits) {
     std::lock_guard lock(mutex_);
     if (!b->dropped.load()) return CUDA_SUCCESS;
-    const CUstream on = stream_for(stream, waits);
-    if (!on) return CUDA_ERROR_UNKNOWN;
-    const CUresult result = compute(b, on);
-    return result == CUDA_SUCCESS && on == own_ ? pager_.driver().cuStreamSynchronize(on) : result;
+    return on_a_stream(stream, waits, [&](CUstream on) { return compute(b, on); });
 }
 
-CUresult Replayer::restore_all(CUstream stream) {
+CUresult Replayer::restore_all(CUstream stream, bool waits) {
     device_.cancel_drops();
     std::lock_guard lock(mutex_);
     CUresult result = CUDA_SUCCESS;
@@ -309,10 +326,7 @@ CUresult Replayer::restore_all(CUstream stream) {
         auto at = entries_.begin();
         while (at != entries_.end() && !current(at)) ++at;
         if (at == entries_.end()) break;
-        const CUstream on = stream_for(stream, false);
-        if (!on) return CUDA_ERROR_UNKNOWN;
-        result = compute(at->first, on);
-        if (result == CUDA_SUCCESS && on == own_) result = pager_.driver().cuStreamSynchronize(on);
+        result = on_a_stream(stream, waits, [&](CUstream on) { return compute(at->first, on); });
     }
     if (result == CUDA_SUCCESS) entries_.clear();
     any_.store(!entries_.empty());

@@ -46,8 +46,8 @@ class Replayer final : public pager::Restorer {
 
     CUresult restore(pager::Buffer* b, CUstream stream, bool waits) override;
     std::string why_stopped() override;
-    // Everything that is dropped.
-    CUresult restore_all(CUstream stream);
+    // Everything that is dropped; `waits`: on a stream of our own, by a thread of any context or of none.
+    CUresult restore_all(CUstream stream, bool waits = false);
     // The allocation at `address` is about to be freed: what reads it is not dropped from now on. True: something that is
     // dropped, or was to be, does, and has to be computed again first.
     bool freed(CUdeviceptr address);
@@ -78,7 +78,8 @@ class Replayer final : public pager::Restorer {
     };
     using Entries = std::unordered_map<pager::Buffer*, Entry>;
     bool current(Entries::iterator at) const { return at->first->dropped.load() && at->first->id == at->second.id; }
-    CUstream stream_for(CUstream stream, bool waits);
+    template <class Work>
+    CUresult on_a_stream(CUstream stream, bool waits, Work work);
     CUresult compute(pager::Buffer* b, CUstream stream);
     CUresult run(const Known& known, const Slice& slice, CUstream stream);
     bool verify_now();

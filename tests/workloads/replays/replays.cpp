@@ -88,7 +88,7 @@ struct Chain {
     else if (kind == "integer_atomics") activation("zero", in, out), activation("integer_atomics", in, out);
     else if (kind == "copied") CHECK(cuMemcpyDtoDAsync(out, in, g_words * 4, stream));
     else if (kind == "filled") CHECK(cuMemsetD32Async(out, salt, g_words, stream)), launch("update", in, out, extra, g_words, salt);
-    else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated") activation("pure", in, out);
+    else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated" || kind == "captured" || kind == "second_device") activation("pure", in, out);
     else if (kind == "optional") launch("optional", in, out, iteration > 4 && drawn(5, salt + 16 * static_cast<unsigned>(iteration), 2) ? extra : 0, g_words, salt);
     else if (kind == "larger") {
       CUdeviceptr aside;
@@ -175,6 +175,32 @@ struct Chain {
     }
   }
 
+  // While another stream captures, what activations are made of is overwritten.
+  void overwrite_beside_capture() {
+    CUstream other;
+    CUgraph graph;
+    CHECK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    CHECK(cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CHECK(cuMemsetD32Async(input, 77, g_words, stream));
+    CHECK(cuStreamEndCapture(other, &graph));
+    CHECK(cuGraphDestroy(graph));
+    CHECK(cuStreamDestroy(other));
+  }
+
+  // Another device is used for a while, and what activations are made of is overwritten.
+  void use_another_device() {
+    CUdevice device;
+    CUcontext there;
+    CUdeviceptr at;
+    CHECK(cuDeviceGet(&device, 1));
+    CHECK(cuCtxCreate(&there, nullptr, 0, device));
+    CHECK(cuMemAlloc(&at, g_words * 4));
+    CHECK(cuMemsetD32(at, 1, g_words));
+    CHECK(cuCtxSetCurrent(context));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));   // somebody may have noticed
+    CHECK(cuMemsetD32Async(input, 77, g_words, stream));
+  }
+
   // The same number for the same question, in each iteration.
   unsigned drawn(unsigned what, unsigned which, unsigned below) const {
     unsigned v = (seed * 2654435761u) ^ (what * 40503u + which) * 2246822519u;
@@ -244,6 +270,8 @@ struct Chain {
       if (kind == "partial" || kind == "rare_keep") CHECK(cuMemcpyDtoDAsync(x[l + 1], wide, g_words * 4, stream));
       forward(l);
     }
+    if (iteration == 30 && kind == "captured") overwrite_beside_capture();
+    if (iteration == 30 && kind == "second_device") use_another_device();
     const CUdeviceptr into = evaluates() ? wide : gradient;
     for (int l = kind == "random" || kind == "graphs" || kind == "lasting_graphs" ? 0 : kLayers; l > 0; l--) {
       launch(kind == "address" ? "back_address" : "back", into, x[l], g_words, static_cast<unsigned>(l));
@@ -270,5 +298,6 @@ int main(int argc, char** argv) {
   Chain chain(argv[1]);
   chain.seed = argument(argc, argv, 4, 1u);
   for (int i = 0; i < atoi(argv[2]); i++) chain.iterate();
+  if (chain.kind == "second_device") CHECK(cuDevicePrimaryCtxReset(0));
   return 0;
 }
