@@ -176,6 +176,7 @@ CUresult Executor::replay_for(const Place& place, const pager::Op& op, const rep
             for (std::uint32_t i = rows->first_replay[k]; i < rows->first_replay[k + 1] && result == CUDA_SUCCESS; ++i)
                 result = replayer.replay(*rows->replays[i].slice, op.stream);
     }
+    if (result == CUDA_SUCCESS) result = replayer.follow_replays(op.stream);
     if (rows && !rows->kept.empty() && rows->kept[k]) replayer.keep(place.course->known, place.step, place.epoch, source, op.stream);
     if (proves_.load(std::memory_order_relaxed)) {
         std::lock_guard lock(proof_mutex_);

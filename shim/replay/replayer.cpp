@@ -172,7 +172,10 @@ bool Replayer::may_drop(std::shared_ptr<const Known> known, std::shared_ptr<cons
 // `work` submits to the stream that it is given: the iteration's, if that is `stream`, else our own, which is waited for.
 template <class Work>
 CUresult Replayer::on_a_stream(CUstream stream, bool waits, Work work) {
-    if (!waits && &pager_.streams().slot(stream) == home_) return work(stream);
+    if (!waits && &pager_.streams().slot(stream) == home_) {
+        if (const pager::StreamSlot* const on = replayed_on_.load(); on && on != home_) pager_.driver().cuStreamWaitEvent(stream, done_, 0);
+        return work(stream);
+    }
     const pager::Driver& d = pager_.driver();
     const InContext context(d, work_.context());
     if (!own_ && d.cuStreamCreate(&own_, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) own_ = nullptr;
@@ -180,6 +183,15 @@ CUresult Replayer::on_a_stream(CUstream stream, bool waits, Work work) {
     if (!own_ || d.cuStreamWaitEvent(own_, done_, 0) != CUDA_SUCCESS) return CUDA_ERROR_UNKNOWN;
     const CUresult result = work(own_);
     return result == CUDA_SUCCESS ? d.cuStreamSynchronize(own_) : result;
+}
+
+CUresult Replayer::wait_for_replays(CUstream stream) {
+    std::lock_guard lock(mutex_);
+    const pager::StreamSlot* const slot = &pager_.streams().slot(stream);
+    if (!done_ || (waited_.slot == slot && waited_.runs == runs_)) return CUDA_SUCCESS;
+    const CUresult result = pager_.driver().cuStreamWaitEvent(stream, done_, 0);
+    if (result == CUDA_SUCCESS) waited_ = {slot, runs_};
+    return result;
 }
 
 bool Replayer::verify_now() {
@@ -278,7 +290,10 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
     }
     any_.store(!entries_.empty());
     pager_.sink().move_ended(shown);
-    if (result == CUDA_SUCCESS && stream != own_) result = pager_.driver().cuEventRecord(done_, stream);
+    if (result != CUDA_SUCCESS || stream == own_) return result;
+    result = pager_.driver().cuEventRecord(done_, stream);
+    ++runs_;
+    replayed_on_.store(&pager_.streams().slot(stream), std::memory_order_release);
     return result;
 }
 
@@ -330,6 +345,7 @@ CUresult Replayer::restore_all(CUstream stream, bool waits) {
     }
     if (result == CUDA_SUCCESS) entries_.clear();
     any_.store(!entries_.empty());
+    if (waits && done_ && result == CUDA_SUCCESS) result = pager_.driver().cuEventSynchronize(done_);
     return result;
 }
 
@@ -358,6 +374,7 @@ void Replayer::context_destroying(CUcontext context) {
     any_.store(false);
     own_ = nullptr;
     done_ = nullptr;
+    replayed_on_.store(nullptr);
     report_ = nullptr;
     for (const auto& [known, at] : saved_)
         if (const auto left = known.lock())

@@ -8,7 +8,8 @@
 //     it is computed again (restore_all(), freed()).
 //   - A slice writes the dropped buffers and scratch memory, nothing else of the program's.
 //   - Replays go to the one stream that the iteration runs in, before the op that needs them; for anybody else to a stream of
-//     our own, which is waited for.
+//     our own, which is waited for. Ops on other streams come after them (follow_replays()): the program's own events know
+//     nothing of what was computed again.
 // Thread-safe. A lock is held while kernels are submitted, which may wait for the pager, never for a launching thread.
 #pragma once
 
@@ -51,6 +52,11 @@ class Replayer final : public pager::Restorer {
     // The allocation at `address` is about to be freed: what reads it is not dropped from now on. True: something that is
     // dropped, or was to be, does, and has to be computed again first.
     bool freed(CUdeviceptr address);
+    // Work that follows on `stream` comes after all replays so far. Not CUDA_SUCCESS: that could not be done.
+    CUresult follow_replays(CUstream stream) {
+        const pager::StreamSlot* const on = replayed_on_.load(std::memory_order_acquire);
+        return !on || on == &pager_.streams().slot(stream) ? CUDA_SUCCESS : wait_for_replays(stream);
+    }
     // Anything remembered? Are launches kept, so that freed() has to be told? One load each.
     bool any() const { return any_.load(std::memory_order_relaxed); }
     bool keeps() const { return keeps_.load(std::memory_order_relaxed); }
@@ -82,6 +88,7 @@ class Replayer final : public pager::Restorer {
     CUresult on_a_stream(CUstream stream, bool waits, Work work);
     CUresult compute(pager::Buffer* b, CUstream stream);
     CUresult run(const Known& known, const Slice& slice, CUstream stream);
+    CUresult wait_for_replays(CUstream stream);
     bool verify_now();
     bool is_whole(CUdeviceptr at, std::uint64_t bytes);
     void purge();
@@ -97,7 +104,13 @@ class Replayer final : public pager::Restorer {
     Entries entries_;
     pager::StreamSlot* home_ = nullptr;       // the iteration's stream
     CUstream own_ = nullptr;                  // in work_'s context, as what follows
-    CUevent done_ = nullptr;                  // the last replay on the iteration's stream
+    CUevent done_ = nullptr;                  // the last replay on a stream of the program's ...
+    std::atomic<const pager::StreamSlot*> replayed_on_{nullptr};  // ... on this one; null: there was none
+    std::uint64_t runs_ = 0;                  // such replays so far
+    struct {
+        const pager::StreamSlot* slot = nullptr;
+        std::uint64_t runs = 0;
+    } waited_;                                // who came behind them last, and how many they were
     std::uint64_t* report_ = nullptr;         // see OwnWork::expect()
     std::atomic<const volatile std::uint64_t*> stopped_{nullptr};  // what report_ says
     std::mutex words_mutex_;

@@ -24,7 +24,8 @@ constexpr unsigned kSmall = 128;       // of what lies in a slab
 struct Chain {
   CUcontext context;
   CUmodule module, again = nullptr;
-  CUstream stream;
+  CUstream stream, beside = nullptr;
+  CUevent made = nullptr, read = nullptr;
   std::string kind, image;
   std::vector<CUgraphExec> graphs;
   unsigned seed = 0;
@@ -61,6 +62,10 @@ struct Chain {
     CHECK(cuMemsetD32(extra + kSmall * 4, 9, kSmall));
     for (CUdeviceptr p : {state, gradient, wide}) CHECK(cuMemsetD32(p, 5, g_words));
     CHECK(cuMemsetD32(extra, 3, kSmall));
+    if (kind == "streams") {
+      CHECK(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
+      for (CUevent* event : {&made, &read}) CHECK(cuEventCreate(event, CU_EVENT_DISABLE_TIMING));
+    }
     if (kind == "pinned") {
       CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&pinned), kSmall * 4, CU_MEMHOSTALLOC_DEVICEMAP));
       CHECK(cuMemHostGetDevicePointer(&pinned_at, pinned, 0));
@@ -88,7 +93,7 @@ struct Chain {
     else if (kind == "integer_atomics") activation("zero", in, out), activation("integer_atomics", in, out);
     else if (kind == "copied") CHECK(cuMemcpyDtoDAsync(out, in, g_words * 4, stream));
     else if (kind == "filled") CHECK(cuMemsetD32Async(out, salt, g_words, stream)), launch("update", in, out, extra, g_words, salt);
-    else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated" || kind == "captured" || kind == "second_device") activation("pure", in, out);
+    else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated" || kind == "captured" || kind == "streams" || kind == "second_device") activation("pure", in, out);
     else if (kind == "optional") launch("optional", in, out, iteration > 4 && drawn(5, salt + 16 * static_cast<unsigned>(iteration), 2) ? extra : 0, g_words, salt);
     else if (kind == "larger") {
       CUdeviceptr aside;
@@ -187,6 +192,20 @@ struct Chain {
     CHECK(cuStreamDestroy(other));
   }
 
+  // Read once more, from some iteration on by another stream, which waits for the way forward and no more.
+  void back_beside(int l) {
+    const CUstream first = stream;
+    if (iteration > 24) {
+      CHECK(cuStreamWaitEvent(beside, made, 0));
+      stream = beside;
+    }
+    launch("back", wide, x[l], g_words, static_cast<unsigned>(l));
+    stream = first;
+    if (iteration <= 24) return;
+    CHECK(cuEventRecord(read, beside));
+    CHECK(cuStreamWaitEvent(stream, read, 0));
+  }
+
   // Another device is used for a while, and what activations are made of is overwritten.
   void use_another_device() {
     CUdevice device;
@@ -270,15 +289,17 @@ struct Chain {
       if (kind == "partial" || kind == "rare_keep") CHECK(cuMemcpyDtoDAsync(x[l + 1], wide, g_words * 4, stream));
       forward(l);
     }
+    if (made) CHECK(cuEventRecord(made, stream));
     if (iteration == 30 && kind == "captured") overwrite_beside_capture();
     if (iteration == 30 && kind == "second_device") use_another_device();
     const CUdeviceptr into = evaluates() ? wide : gradient;
     for (int l = kind == "random" || kind == "graphs" || kind == "lasting_graphs" ? 0 : kLayers; l > 0; l--) {
       launch(kind == "address" ? "back_address" : "back", into, x[l], g_words, static_cast<unsigned>(l));
+      if (kind == "streams") back_beside(l);
       CHECK(cuMemFreeAsync(x[l], stream));
     }
     launch("back", state, into, g_words, 1u);
-    if (kind == "random") launch("back", state, wide, g_words, 3u);
+    if (kind == "random" || kind == "streams") launch("back", state, wide, g_words, 3u);
     if (kind == "table_writer") launch("back", state, wide, g_words, 2u);
     if (kind == "global_counter") launch("read_counter", extra);
     printf("%d %08x\n", iteration, checksum());
