@@ -99,7 +99,7 @@ class Course {
     Figures figures() const;
 
     // The planning thread's.
-    enum class Stage { fresh, watching, proving, proven, planned, improving };
+    enum class Stage { fresh, watching, unproven, proving, proven, planned, improving };
     Stage stage = Stage::fresh;                 // under the lock
     profiler::Trace seen;                       // the sequence's trace with the writes that were seen
     Bytes elsewhere{0};                         // of the memory: held by what is no part of it and has nowhere to go

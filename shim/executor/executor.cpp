@@ -58,6 +58,13 @@ void Executor::learned(const profiler::Iteration& iteration) noexcept try {
 } catch (...) {  // no memory, no thread: the run stays on demand
 }
 
+// Gives the planning thread notice; `why`: one of those under job_mutex_.
+void Executor::wake(bool& why) {
+    std::lock_guard lock(job_mutex_);
+    why = true;
+    job_ready_.notify_all();
+}
+
 void Executor::reconsider() noexcept {
     std::lock_guard lock(job_mutex_);
     kept_back_.store(false);
@@ -97,9 +104,7 @@ void Executor::pass(const char* name, const Seen& seen, const pager::Op& op) {
 void Executor::end_passage(bool known) {
     if (passage_whole_ && !known && !passage_.ops.empty() && passages_.size() < kWaiting) {
         passages_.push_back(std::move(passage_));
-        std::lock_guard lock(job_mutex_);
-        passages_wait_ = true;
-        job_ready_.notify_all();
+        wake(passages_wait_);
     }
     passage_.restart(newest_before_);
 }
@@ -125,17 +130,12 @@ void Executor::begin_iteration() {
             settings_.say("plan given up: " + std::to_string(j.is.value / 1000) + " us an iteration, " + std::to_string(j.was.value / 1000) + " us without it");
             if (!active_->rows()) device_->forget_orders();
         }
-    if (!settings_.plan_file.empty() && active_->newly_worth_storing()) {
-        std::lock_guard lock(job_mutex_);
-        store_waits_ = true;
-        job_ready_.notify_all();
-    }
+    if (!settings_.plan_file.empty() && active_->newly_worth_storing()) wake(store_waits_);
     if (!settings_.lie && active_->to_be_improved()) {
         active_->stage = Course::Stage::improving;
-        std::lock_guard lock(job_mutex_);
-        improve_waits_ = true;
-        job_ready_.notify_all();
+        wake(advance_waits_);
     }
+    if (active_->stage == Course::Stage::unproven && !proves_.load()) wake(advance_waits_);   // it is its turn
     const Bytes peak(static_cast<std::int64_t>(device_->take_peak()));
     if (whole_ && last_ == active_) active_->took(peak);
     judge_pieces();
@@ -180,7 +180,7 @@ CUresult Executor::replay_for(const Place& place, const pager::Op& op, const rep
     if (rows && !rows->kept.empty() && rows->kept[k]) replayer.keep(place.course->known, place.step, place.epoch, source, op.stream);
     if (proves_.load(std::memory_order_relaxed)) {
         std::lock_guard lock(proof_mutex_);
-        if (proving_ && proving_ != place.course) proving_->proof->lost();
+        if (proving_ && proving_ != place.course) proving_->proof->lost(op.stream);
         else if (proving_) proving_->proof->before(place.step, source, op.stream);
     }
     return result;
@@ -342,9 +342,11 @@ void Executor::context_destroying(CUcontext context) noexcept {
 void Executor::after(const Place& place, const pager::Op& op) noexcept try {
     const std::int32_t step = place.step;
     if (step == Follower::nowhere) return;
+    bool tried = false;
     if (proves_.load(std::memory_order_relaxed)) {
         std::lock_guard lock(proof_mutex_);
-        if (proving_ && proving_ == place.course) proving_->proof->after(step, op.stream);
+        tried = proving_ && proving_ == place.course;
+        if (tried) proving_->proof->after(step, op.stream);
     }
     std::lock_guard lock(mutex_);
     if (!active_ || active_->step != step || !on()) return;
@@ -353,7 +355,7 @@ void Executor::after(const Place& place, const pager::Op& op) noexcept try {
         active_->watched = pager_.streams().now();
         pager_.streams().mark(*op.slot);
     }
-    if ((watch && watch->at_work()) || proves_.load()) whole_ = false;   // that takes its time
+    if ((watch && watch->at_work()) || tried) whole_ = false;   // that takes its time
     if (step == 0) {
         timer_.begin(op.stream, active_->tag(whole_ && last_ == active_), whole_);
         last_ = active_;

@@ -173,6 +173,9 @@ class Executor {
     void make_replayer();
     bool begin_proof(Course& course);
     bool look_at_proof(Course& course);
+    void end_proof(const Course& course);
+    bool followed_of_late(const Course& course);
+    void wake(bool& why);
     policy::Machine machine(const Course& course);
     // stored.cpp
     void load();
@@ -247,7 +250,7 @@ class Executor {
 
     std::unique_ptr<replay::Replayer> replayer_owner_;
     std::atomic<replay::Replayer*> replayer_{nullptr};  // once something is worth proving; null: nothing is dropped
-    std::mutex proof_mutex_;                        // taken alone
+    std::mutex proof_mutex_;                        // after mutex_, where both are
     CoursePointer proving_;                         // under proof_mutex_
     std::atomic<bool> proves_{false};               // there is one
 
@@ -256,7 +259,7 @@ class Executor {
     bool has_ended_ = false;                        // the thread has; under job_mutex_
     std::unique_ptr<profiler::Iteration> job_;      // under job_mutex_
     std::atomic<bool> kept_back_{false};            // kept_ fitted when it was learned
-    bool reconsider_ = false, passages_wait_ = false, store_waits_ = false, improve_waits_ = false;   // under job_mutex_
+    bool reconsider_ = false, passages_wait_ = false, store_waits_ = false, advance_waits_ = false;   // under job_mutex_
     bool told_not_stored_ = false;   // the planning thread's
     std::thread thread_;
 

@@ -31,6 +31,7 @@ constexpr double kSlowerLink = 0.93;
 constexpr double kAssumedLink = 12e9;     // bytes per second, until the first moves were timed
 constexpr double kFewerAhead = 1.02;      // fewer ops ready ahead of the device have to promise so much
 constexpr int kTimesBesideRecorder = 4;   // that a passage has to come while the recorder may still find it
+constexpr std::uint64_t kPatience = 32;   // iterations' worth of other ops, with a proof whose sequence is not followed
 constexpr double kSpare = 0.01;           // of the memory, for frames that are stranded in a size class
 constexpr std::chrono::milliseconds kPoll(10);  // for what comes without a notice
 
@@ -142,10 +143,10 @@ void Executor::run() {
 // False: the end.
 bool Executor::wait_for_work(bool polls) {
     std::unique_lock lock(job_mutex_);
-    const auto due = [this] { return job_ || reconsider_ || passages_wait_ || store_waits_ || improve_waits_ || stopping_.load(); };
+    const auto due = [this] { return job_ || reconsider_ || passages_wait_ || store_waits_ || advance_waits_ || stopping_.load(); };
     if (polls) job_ready_.wait_for(lock, kPoll, due);
     else job_ready_.wait(lock, due);
-    passages_wait_ = improve_waits_ = false;
+    passages_wait_ = advance_waits_ = false;
     if (store_waits_ && !stopping_.load()) {
         lock.unlock();
         store();
@@ -223,6 +224,7 @@ void Executor::learn(const profiler::Iteration& iteration, pager::DevicePager& d
             return std::pair(a.get() == active_, a->followed_at) < std::pair(b.get() == active_, b->followed_at);
         });
         if (last_ == oldest->get()) last_ = nullptr;
+        end_proof(**oldest);
         courses_.erase(oldest);
     }
     device_ = &device;
@@ -301,9 +303,18 @@ bool Executor::advance(Course& course) {
     if (is(Course::Stage::watching)) {
         if (look_at_watch(course, course.seen) == Watched::pending) return true;
         if (!settings_.planner->needs_recompute) offer_better(course, plan(course, course.seen, machine(course), settings_.second_look));
+        set_stage(course, Course::Stage::unproven);
+    }
+    if (is(Course::Stage::unproven)) {
+        if (proves_.load()) return false;   // one at a time: this one is asked again where it begins (begin_iteration())
         set_stage(course, begin_proof(course) ? Course::Stage::proving : Course::Stage::planned);
     }
     if (is(Course::Stage::proving)) {
+        if (!followed_of_late(course)) {
+            end_proof(course);
+            set_stage(course, Course::Stage::unproven);
+            return false;
+        }
         if (!look_at_proof(course)) return true;
         set_stage(course, course.proven ? Course::Stage::proven : Course::Stage::planned);
     }
@@ -438,7 +449,6 @@ bool Executor::begin_proof(Course& course) {
         return false;
     }
     std::lock_guard proof(proof_mutex_);
-    if (proving_) return false;
     make_replayer();
     for (const CoursePointer& c : courses_)
         if (c.get() == &course) proving_ = c;
@@ -452,6 +462,19 @@ bool Executor::begin_proof(Course& course) {
     course.proof = std::make_unique<replay::Proof>(replayer_.load()->work(), *course.known);
     proves_.store(true);
     return true;
+}
+
+// Else its proof would keep all others waiting.
+bool Executor::followed_of_late(const Course& course) {
+    std::lock_guard lock(mutex_);
+    return ops_ - course.followed_at <= kPatience * course.sequence.steps.size();
+}
+
+void Executor::end_proof(const Course& course) {
+    std::lock_guard proof(proof_mutex_);
+    if (proving_.get() != &course) return;
+    proving_ = nullptr;
+    proves_.store(false);
 }
 
 // True: it is over.

@@ -64,9 +64,7 @@ bool Executor::find_device() {
     }
     if (!other) return true;
     settings_.note("the stored plan is for another budget: it is made anew");
-    std::lock_guard lock(job_mutex_);
-    passages_wait_ = true;
-    job_ready_.notify_all();
+    wake(passages_wait_);
     return true;
 }
 
@@ -83,9 +81,7 @@ void Executor::plan_at_once(Course& course) {
     course.promised = rows->promised;
     course.offer(std::move(rows));
     course.stage = Course::Stage::proven;   // a better one is due
-    std::lock_guard lock(job_mutex_);
-    passages_wait_ = true;
-    job_ready_.notify_all();
+    wake(passages_wait_);
 }
 
 // With mutex_ held: those that were not followed in this run.

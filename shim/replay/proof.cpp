@@ -48,8 +48,10 @@ Proof::Proof(OwnWork& work, Known& known) : work_(work), known_(known) {
     known_.ops.resize(known.program.steps.size());
 }
 
-void Proof::lost() {
-    if (state_ == kRuns) state_ = kWaits;
+void Proof::lost(CUstream stream) {
+    if (state_ != kRuns) return;
+    state_ = kWaits;
+    give_back(stream);
 }
 
 void Proof::context_destroying(CUcontext context) {

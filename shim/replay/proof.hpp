@@ -35,8 +35,8 @@ class Proof {
     // end, begins the round anew.
     void before(std::int32_t k, const LaunchSource* source, CUstream stream);
     void after(std::int32_t k, CUstream stream);
-    // The program left the iteration.
-    void lost();
+    // The program left the iteration, by an op on `stream`.
+    void lost(CUstream stream);
     void context_destroying(CUcontext context);
 
     // The round's ops were all submitted, the last one before this number (StreamTable): once they have completed, evaluate().
