@@ -170,9 +170,15 @@ void Executor::work() {
             const auto devices = pager_.devices();
             if (devices.empty()) continue;
             if (devices.size() != 1) {
-                if (on() || job_) settings_.say("more than one device: no plan, memory is paged on demand");
+                polls = false;
+                bool asked = false;
+                {
+                    std::lock_guard lock(job_mutex_);
+                    asked = std::exchange(job_, nullptr) != nullptr;
+                    reconsider_ = false;
+                }
+                if (on() || asked) settings_.say("more than one device: no plan, memory is paged on demand");
                 if (on()) go_on_demand();
-                job_.reset();
                 continue;
             }
             pager::DevicePager& device = *devices[0];
