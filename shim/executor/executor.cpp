@@ -334,6 +334,7 @@ void Executor::context_destroying(CUcontext context) noexcept {
     }
     if (replayer_) replayer_.load()->context_destroying(context);
     std::lock_guard lock(mutex_);
+    timer_.context_destroying(context);
     clock_of_ops_.context_destroying(context);
     for (const CoursePointer& c : courses_)
         if (c->watch) c->watch->context_destroying(context);

@@ -1,5 +1,7 @@
 #include "shim/executor/iteration_timer.hpp"
 
+#include <algorithm>
+
 namespace udnnmem::executor {
 
 CUevent IterationTimer::take(CUcontext context) {
@@ -13,14 +15,26 @@ CUevent IterationTimer::take(CUcontext context) {
     return driver_.cuEventCreate(&event, CU_EVENT_DEFAULT) == CUDA_SUCCESS ? event : nullptr;
 }
 
+// What is under way is not told. An event may be recorded anew before it has come.
+void IterationTimer::forget() {
+    spare_.insert(spare_.end(), marks_.begin(), marks_.end());
+    marks_.clear();
+}
+
+void IterationTimer::context_destroying(CUcontext context) {
+    const auto goes = [context](const Mark& m) { return m.context == context; };
+    if (std::any_of(marks_.begin(), marks_.end(), goes)) forget();
+    std::erase_if(spare_, goes);
+}
+
 void IterationTimer::begin(CUstream stream, std::uint64_t tag, bool whole) {
     CUcontext context = nullptr;
-    if (!driver_.cuEventElapsedTime || marks_.size() >= kPending || driver_.cuCtxGetCurrent(&context) != CUDA_SUCCESS) return marks_.clear();
+    if (!driver_.cuEventElapsedTime || marks_.size() >= kPending || driver_.cuCtxGetCurrent(&context) != CUDA_SUCCESS) return forget();
     CUevent event = take(context);
     if (!event) return;
     if (driver_.cuEventRecord(event, stream) != CUDA_SUCCESS) {
         spare_.push_back({event, context, 0, false});
-        return marks_.clear();
+        return forget();
     }
     marks_.push_back({event, context, tag, whole && !marks_.empty()});
 }
@@ -32,7 +46,7 @@ void IterationTimer::poll(const std::function<void(std::uint64_t, std::int64_t)>
         float ms = 0;
         if (done == CUDA_SUCCESS && marks_[1].whole && driver_.cuEventElapsedTime(&ms, marks_[0].event, marks_[1].event) == CUDA_SUCCESS && ms > 0)
             ended(marks_[0].tag, static_cast<std::int64_t>(static_cast<double>(ms) * 1e6));
-        if (done == CUDA_SUCCESS) spare_.push_back(marks_[0]);
+        spare_.push_back(marks_[0]);
         marks_.pop_front();
     }
 }

@@ -22,6 +22,8 @@ class IterationTimer {
     void begin(CUstream stream, std::uint64_t tag, bool whole);
     // Those that have ended since, oldest first: (tag, ns).
     void poll(const std::function<void(std::uint64_t tag, std::int64_t ns)>& ended);
+    // The events of that context go with it.
+    void context_destroying(CUcontext context);
 
   private:
     static constexpr std::size_t kPending = 16;
@@ -32,6 +34,7 @@ class IterationTimer {
         bool whole;          // the one that ends here was whole
     };
     CUevent take(CUcontext context);
+    void forget();
 
     const pager::Driver& driver_;
     std::deque<Mark> marks_;

@@ -1,0 +1,53 @@
+// Times of iterations, on a driver that counts events and never gets to one unless it is told.
+#include <catch2/catch.hpp>
+
+#include <set>
+
+#include "shim/executor/iteration_timer.hpp"
+
+using namespace udnnmem;
+
+namespace {
+
+std::uintptr_t g_made;
+bool g_come;
+CUcontext g_current;
+std::set<CUevent> g_gone;   // recorded after their context went: an error on a card
+
+pager::Driver counting_driver() {
+    g_made = 0, g_come = false, g_current = reinterpret_cast<CUcontext>(1);
+    g_gone.clear();
+    pager::Driver d;
+    d.cuCtxGetCurrent = [](CUcontext* c) { return *c = g_current, CUDA_SUCCESS; };
+    d.cuEventCreate = [](CUevent* e, unsigned) { return *e = reinterpret_cast<CUevent>(++g_made), CUDA_SUCCESS; };
+    d.cuEventRecord = [](CUevent e, CUstream) { return g_gone.count(e) ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS; };
+    d.cuEventQuery = [](CUevent) { return g_come ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; };
+    d.cuEventElapsedTime = [](float* ms, CUevent, CUevent) { return *ms = 1, CUDA_SUCCESS; };
+    return d;
+}
+
+}  // namespace
+
+TEST_CASE("a device that falls far behind costs no more events") {
+    const pager::Driver driver = counting_driver();
+    executor::IterationTimer timer(driver);
+    int told = 0;
+    for (std::uint64_t i = 0; i < 1000; ++i) timer.begin(nullptr, i, true);
+    CHECK(g_made <= 16);
+    g_come = true;
+    timer.poll([&](std::uint64_t, std::int64_t ns) { told += ns == 1000000; });
+    CHECK(told > 0);
+}
+
+TEST_CASE("events of a context that went are not used again") {
+    const pager::Driver driver = counting_driver();
+    executor::IterationTimer timer(driver);
+    for (std::uint64_t i = 0; i < 4; ++i) timer.begin(nullptr, i, true);
+    timer.context_destroying(g_current);
+    for (std::uintptr_t e = 1; e <= g_made; ++e) g_gone.insert(reinterpret_cast<CUevent>(e));
+    for (std::uint64_t i = 0; i < 2; ++i) timer.begin(nullptr, i, true);   // the next context has the same handle
+    g_come = true;
+    int told = 0;
+    timer.poll([&](std::uint64_t, std::int64_t) { ++told; });
+    CHECK(told == 1);
+}
