@@ -2,6 +2,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "shim/executor/plan_lines.hpp"
@@ -40,6 +42,14 @@ bool read_bytes(Record& record, const char* field, std::vector<char>& to) {
     const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
     for (std::size_t i = 0; i < to.size(); ++i) to[i] = static_cast<char>(digit(text[2 * i]) * 16 + digit(text[2 * i + 1]));
     return true;
+}
+
+// Names live as long as the process, as those of loaded kernels do: what outlives a course has them too.
+const char* kept_name(const std::string& name) {
+    static std::mutex& mutex = *new std::mutex;
+    static std::set<std::string>& names = *new std::set<std::string>;
+    std::lock_guard lock(mutex);
+    return names.insert(name).first->c_str();
 }
 
 }  // namespace
@@ -211,7 +221,7 @@ void PlanReader::end_course() {
         while (rows_.begin.size() <= s.steps.size()) rows_.begin.push_back(static_cast<std::uint32_t>(rows_.entries.size()));
         rows_.start.resize(s.steps.size());
         s.persistent.resize(s.plan_trace.buffers.size());
-        for (std::size_t k = 0; k < s.steps.size(); ++k) s.steps[k].name = s.plan_trace.ops[k].name.c_str();
+        for (std::size_t k = 0; k < s.steps.size(); ++k) s.steps[k].name = kept_name(s.plan_trace.ops[k].name);
         find_next_uses(s);
         mark_steps(rows_, s);
         index_replays(rows_, s.steps.size());

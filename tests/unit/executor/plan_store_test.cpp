@@ -221,3 +221,14 @@ TEST_CASE("what a stored plan says must fit together") {
     CHECK(!executor::read_plans(path, missing));
     CHECK(missing);
 }
+
+TEST_CASE("names of stored ops outlive the plans that they were read from") {
+    Folder folder;
+    const std::string path = folder.path + "/plan";
+    REQUIRE(executor::write_plans(path, lines()));
+    bool missing = false;
+    const auto name = [&] { return executor::read_plans(path, missing)->courses[0].sequence.steps[1].name; };
+    const char* const first = name();
+    CHECK(first == name());
+    CHECK(std::string(first) == sequence().steps[1].name);
+}
