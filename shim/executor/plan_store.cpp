@@ -4,12 +4,13 @@
 #include <xxhash.h>
 #include <zstd.h>
 
-#include <unistd.h>
+#include <fcntl.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 
 #include "profiler/trace/writer/json_line.hpp"
 #include "shim/executor/plan_lines.hpp"
@@ -22,6 +23,7 @@ using profiler::Record;
 
 constexpr std::uint32_t kSkippable = 0x184D2A55;   // a frame that zstd passes over
 constexpr std::size_t kSumBytes = 16, kHeadBytes = 8 + kSumBytes;
+constexpr int kTries = 16;                         // names that are taken
 constexpr std::size_t kLongest = std::size_t{1} << 28;
 
 std::string head_of(std::string_view body) {
@@ -118,8 +120,16 @@ Expected<void> write_plans(const std::string& path, const std::string& lines) {
     const std::size_t size = ZSTD_compress(body.data(), body.size(), lines.data(), lines.size(), 3);
     if (ZSTD_isError(size)) return failed(path, ZSTD_getErrorName(size));
     body.resize(size);
-    const std::string data = head_of(body) + body, temporary = path + "." + std::to_string(::getpid()) + ".tmp";
-    std::FILE* file = std::fopen(temporary.c_str(), "wb");
+    const std::string data = head_of(body) + body;
+    // Processes of several machines may share the folder: their numbers say nothing.
+    std::random_device draw;
+    std::string temporary;
+    int descriptor = -1;
+    for (int tries = 0; descriptor < 0 && (!tries || errno == EEXIST) && tries < kTries; ++tries) {
+        temporary = path + "." + hex(std::uint64_t{draw()} << 32 | draw()) + ".tmp";
+        descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    }
+    std::FILE* file = descriptor < 0 ? nullptr : ::fdopen(descriptor, "wb");
     if (!file) return failed(path, std::strerror(errno));
     bool good = std::fwrite(data.data(), 1, data.size(), file) == data.size();
     good = std::fclose(file) == 0 && good;

@@ -116,6 +116,7 @@ void Executor::store() noexcept try {
         for (const CoursePointer& c : courses_)
             if (auto rows = c->worth_storing()) worth.emplace_back(c, std::move(rows));
     }
+    if (worth.empty()) return;   // given up meanwhile: what was stored before may be better
     for (const auto& [course, rows] : worth)
         lines += course_lines(course->sequence, course->seen.ops.empty() ? course->sequence.plan_trace : course->seen, course->proven ? course->known.get() : nullptr, *rows);
     const auto written = write_plans(settings_.plan_file, lines);

@@ -1,8 +1,12 @@
 // Stored plans: what is read is what was written, and nothing else is read.
 #include <catch2/catch.hpp>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -231,4 +235,14 @@ TEST_CASE("names of stored ops outlive the plans that they were read from") {
     const char* const first = name();
     CHECK(first == name());
     CHECK(std::string(first) == sequence().steps[1].name);
+}
+
+TEST_CASE("processes that share a folder and have one number write plans side by side") {
+    Folder folder;
+    const std::string path = folder.path + "/plan";
+    REQUIRE(::mkdir((path + "." + std::to_string(::getpid()) + ".tmp").c_str(), 0755) == 0);   // the other one's
+    CHECK(executor::write_plans(path, lines()));
+    bool missing = false;
+    CHECK(executor::read_plans(path, missing));
+    CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 2);   // and leave nothing behind
 }
