@@ -22,7 +22,7 @@ class Learner {
     Learner(bool keep_lines, bool event_timing, Found found);
     ~Learner();   // stop()
 
-    // From the first launch on. Later calls cost one load. Nothing throws.
+    // From the first launch on, or the first op that is told. Later calls cost one load. Nothing throws.
     void start() noexcept {
         if (!started_.load(std::memory_order_relaxed)) [[unlikely]] start_thread();
     }

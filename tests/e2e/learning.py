@@ -39,8 +39,27 @@ class Costs:
         self.added = took[True, FEW] - took[False, FEW]
 
 
+# Stages data: allocates, copies, frees, and launches nothing. Prints who is at work in its process.
+STAGES = '''
+import ctypes, pathlib, time
+cuda = ctypes.CDLL("libcuda.so.1")
+context, at, data = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.create_string_buffer(4096)
+assert not cuda.cuInit(0) and not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) and not cuda.cuCtxSetCurrent(context)
+for _ in range(100):
+    assert not cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(4096)) and not cuda.cuMemcpyHtoD_v2(at, data, ctypes.c_size_t(4096)) and not cuda.cuMemFree_v2(at)
+for _ in range(100):
+    names = {task.joinpath("comm").read_text().strip() for task in pathlib.Path("/proc/self/task").iterdir()}
+    if "udnnmem-learn" in names:
+        break
+    time.sleep(0.01)
+print(*sorted(names))
+'''
+
+
 def main():
     suite = Suite()
+    staged = Run([sys.executable, "-c", STAGES], environment(preload=True))
+    suite.check(staged.status == 0 and "udnnmem-learn" in staged.output, "what a program tells that only copies is taken", f"    {staged.output}{staged.tail()}")
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
         slow = settled(lambda c: c.added <= 3 * c.plain and c.after <= 1.01 * c.plain, lambda: Costs(suite, folder, 200_000))
