@@ -255,7 +255,7 @@ void Search::stir(Draft& draft, const EngineTimeline& timeline) {
 }
 
 void Search::improve(const Stopwatch& watch, double part, std::int64_t bound, const std::function<void()>& tick) {
-    if (best_.time == INT64_MAX) return;
+    if (best_.time == INT64_MAX || gaps_.all.empty()) return;
     auto& random = selector_.random;
     drafter_.start = best_.start;
     Found current = best_;

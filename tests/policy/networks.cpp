@@ -264,6 +264,14 @@ Trace anything(Random& random, int most_layers) {
         all.push_back(one);
     }
     Trace trace = make_iteration("anything", all, {static_cast<int>(between(random, 0, 2)), chance(random, 50)});
+    if (chance(random, 5)) {  // no buffer is named twice
+        std::vector<bool> named(trace.buffers.size(), false);
+        for (TraceOp& op : trace.ops) {
+            op.reads.clear();
+            std::erase_if(op.writes, [&](BufferId id) { return trace.buffers[static_cast<std::size_t>(id.value)].persistent || named[static_cast<std::size_t>(id.value)]; });
+            for (const BufferId id : op.writes) named[static_cast<std::size_t>(id.value)] = true;
+        }
+    }
     // Lives that are longer than the uses, as allocators make them.
     const auto ops = static_cast<std::int32_t>(trace.ops.size());
     for (TraceBuffer& buffer : trace.buffers) {

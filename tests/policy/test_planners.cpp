@@ -59,6 +59,7 @@ Sample sample(std::uint64_t seed, int layers) {
     Random random(seed);
     Sample s{anything(random, layers)};
     s.machine = machine_for(random, Liveness(s.trace));
+    if (chance(random, 30)) s.machine.turnaround = Nanoseconds(between(random, 0, 50'000));
     return s;
 }
 

@@ -62,6 +62,20 @@ TEST_CASE("a network that fits is left alone", "[udnn]") {
     CHECK(plan.start_evicted.empty());
 }
 
+TEST_CASE("where no buffer is named twice there is nothing to search", "[udnn]") {
+    Builder builder;
+    for (int k = 0; k < 8; ++k) builder.buffer(30);
+    builder.persistent(60);
+    for (int k = 0; k < 8; ++k) builder.op(10, {}, {k});
+    auto m = machine(40);
+    m.turnaround = Nanoseconds(5);
+    for (const bool recompute : {false, true}) {
+        const auto out = planned(builder.trace(), m, recompute, 0.05);
+        INFO(out.error);
+        CHECK(out.time.value == 8 * (10 + 5));
+    }
+}
+
 TEST_CASE("the first plan is there at once, and more time is never worse", "[udnn]") {
     const auto& trace = network("resnet50-b768-roofline");
     const auto m = card(CompiledTrace(trace).peak_live / 2, 55);
