@@ -1,5 +1,6 @@
 // The programme, with a step for each op, from its start to the next one's; MB and ms, for the solver's sake.
-// Per buffer i that lives in step k: r resident, h valid on the host, i in, o out; per step its time t.
+// Per buffer i and step from its first use to its last (persistent: all): r resident, h valid on the host, i in, o out; per
+// step its time t. Before and after them nobody minds what a buffer holds, and it may be dropped.
 //   least sum of t;  t >= d;  sum of i <= B_in t;  sum of o <= B_out t;
 //   out of what the op writes only once it has ended: sum of those o <= B_out (t - d);
 //   r = s where the op names the buffer;  sum of r <= M - workspace;  r' <= r + i;
@@ -19,6 +20,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "policy/compiled.hpp"
 
@@ -28,11 +30,24 @@ namespace udnnmem::policy {
 
 namespace {
 
+struct Span {
+    std::int32_t first = 0, last = -1;
+    bool holds(std::int32_t k) const { return first <= k && k <= last; }
+};
+
+Span span_of(const CompiledTrace& t, std::int32_t b) {
+    const auto uses = t.uses[b];
+    if (uses.empty()) return {};
+    return t.persistent[b] ? Span{0, t.ops - 1} : Span{uses.front().op, uses.back().op};
+}
+
 bool write_programme(const CompiledTrace& t, const Machine& m, const std::string& path) {
     std::FILE* f = std::fopen(path.c_str(), "w");
     if (!f) return false;
     const double in = m.link_in * 1e-9, out = m.link_out * 1e-9;  // MB per ms
-    const auto live = [&](std::int32_t b, std::int32_t k) { return t.persistent[b] ? !t.uses[b].empty() : t.first[b] >= 0 && t.first[b] <= k && k <= t.last[b]; };
+    std::vector<Span> spans;
+    for (std::int32_t b = 0; b < t.buffers; ++b) spans.push_back(span_of(t, b));
+    const auto live = [&](std::int32_t b, std::int32_t k) { return spans[b].holds(k); };
     const auto mb = [&](std::int32_t b) { return static_cast<double>(t.bytes[b]) * 1e-6; };
     std::fprintf(f, "Minimize\n obj:");
     for (std::int32_t k = 0; k < t.ops; ++k) std::fprintf(f, " + t%d", k);
@@ -107,8 +122,10 @@ bool solve(const std::string& programme, const std::string& solution, Nanosecond
 std::optional<Nanoseconds> lp_bound(const profiler::Trace& trace, const Machine& machine, Nanoseconds limit, std::size_t most_variables) {
     const CompiledTrace t(trace);
     std::size_t variables = 0;
-    for (std::int32_t b = 0; b < t.buffers; ++b)
-        if (t.first[b] >= 0) variables += 4 * static_cast<std::size_t>(t.last[b] - t.first[b] + 1);
+    for (std::int32_t b = 0; b < t.buffers; ++b) {
+        const Span span = span_of(t, b);
+        variables += 4 * static_cast<std::size_t>(span.last - span.first + 1);
+    }
     if (t.ops == 0 || variables > most_variables) return std::nullopt;
     const char* folder = std::getenv("TMPDIR");
     std::string base = std::string(folder && *folder ? folder : "/tmp") + "/udnnmem-lp-XXXXXX";

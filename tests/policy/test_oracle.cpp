@@ -10,9 +10,11 @@
 #include "policy/bounds.hpp"
 #include "policy/compiled.hpp"
 #include "policy/engine.hpp"
+#include "policy/liveness.hpp"
 #include "policy/lp_bound.hpp"
 #include "policy/planner.hpp"
 #include "policy/simulator.hpp"
+#include "profiler/trace/trace_io.hpp"
 #include "tests/policy/networks.hpp"
 #include "tests/policy/small_traces.hpp"
 
@@ -199,4 +201,34 @@ TEST_CASE("the linear programme bounds the best of all plans, and more tightly t
     WARN("part of the optimum: linear programme " << ours / cases << ", windows " << windows / cases);
     CHECK(ours >= windows);
     CHECK(ours / cases > 0.8);
+}
+
+TEST_CASE("no plan without recompute is faster than the bounds say, where buffers are freed long after their last use too", "[udnn][oracle]") {
+    const auto late = Builder().buffer(100).buffer(100).buffer(100).op(10, {}, {0}).op(10, {0}, {1}).op(10, {1}, {2}).op(10, {2}, {}).trace();
+    std::vector<profiler::Trace> traces{late};
+    traces[0].buffers[0].free_op = traces[0].buffers[1].free_op = OpIndex(3);
+    for (const char* name : {"mlp", "conv", "transformer", "residual", "unet"}) {
+        auto trace = profiler::read_trace(std::string("tests/traces/tinygrad-") + name + ".jsonl.zst");
+        REQUIRE(trace);
+        traces.push_back(std::move(*trace));
+    }
+    int solved = 0;
+    for (const auto& trace : traces) {
+        const Liveness live(trace);
+        for (const double share : {0.2, 0.5}) {
+            auto m = machine(std::max(live.largest_working_set().value, static_cast<std::int64_t>(share * static_cast<double>(live.peak().value))));
+            m.link_in = m.link_out = 1e7;
+            PlannerOptions options;
+            options.recompute = false;
+            options.time_budget = Nanoseconds(200'000'000);
+            const auto out = simulate(trace, m, find_planner("udnn")->make_plan(trace, m, options));
+            INFO(trace.header.name << " at " << share << ": " << out.error);
+            REQUIRE(out.valid);
+            CHECK(lower_bound(trace, m).value <= out.time.value);
+            const auto programme = lp_bound(trace, m, Nanoseconds(20'000'000'000));
+            solved += programme.has_value();
+            if (programme) CHECK(programme->value <= out.time.value);
+        }
+    }
+    WARN(solved << " programmes solved");
 }
