@@ -17,6 +17,7 @@ constexpr std::int64_t base = std::int64_t{1} << 40;  // of all addresses
 class Snapshot {
   public:
     Snapshot(Pickle& to, const Report& of, std::int32_t device) : to_(to), run_(of.run), trace_(of.run.iteration), view_(of.view), device_(device) {
+        if (trace_.ops.empty()) return;  // cut short: its buffers have no lives
         for (const TraceBuffer& buffer : trace_.buffers)
             if (life(buffer).first >= 0 && buffer.bytes.value > 0) held_.push_back(&buffer);
     }

@@ -148,6 +148,15 @@ UDNNMEM_QUIET=1" ]
     complained "pdf"
 }
 
+@test "report of a trace that was cut before its first op, in every format" {
+    printf '%s\n' '{"kind":"header","schema":1,"name":"cut"}' '{"kind":"buffer","id":0,"bytes":10,"persistent":true}' '{"kind":"buffer","id":1,"bytes":20,"alloc_op":0,"free_op":3,"run_id":7}' > cut.jsonl
+    for format in text html json csv chrome pytorch; do
+        run "$tool" report cut.jsonl --format $format -o out.$format
+        [ "$status" -eq 0 ]
+    done
+    python3 -c 'import pickle; assert pickle.load(open("out.pytorch", "rb"))["device_traces"] == [[]]'
+}
+
 @test "report reads compressed traces and traces of an iteration" {
     zstd -q run.jsonl
     "$tool" report run.jsonl.zst > a
