@@ -46,8 +46,9 @@ Expected<std::string> decompress(const std::string& path, const std::string& pac
     return text;
 }
 
-// A value as it appears in an error: short, whatever it is.
+// A value as it appears in an error: short, whatever it is. dump() recurses into what may be nested a million deep.
 std::string shown(const nlohmann::json& value) {
+    if (value.is_structured()) return value.is_array() ? "a list" : "an object";
     std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
     if (text.size() > 40) text = text.substr(0, 37) + "...";
     return text;

@@ -156,6 +156,20 @@ TEST_CASE("bad traces are answered by line, field and rule", "[trace]") {
     CHECK(read_trace("/nonexistent/trace").error().message == "/nonexistent/trace: No such file or directory");
 }
 
+TEST_CASE("lists and objects are read however deep they are nested", "[trace]") {
+    const std::size_t deep = 1'000'000;
+    const std::string list = std::string(deep, '[') + std::string(deep, ']');
+    std::string object;
+    for (std::size_t i = 0; i < deep; ++i) object += "{\"a\":";
+    object += "1" + std::string(deep, '}');
+    CHECK(trace_error("{\"kind\":" + list + "}\n") == "F: line 1: kind: must be text, is a list");
+    CHECK(trace_error("{\"kind\":" + object + "}\n") == "F: line 1: kind: must be text, is an object");
+    CHECK(trace_error(header + "{\"kind\":\"buffer\",\"id\":0,\"bytes\":" + list + "}\n") == "F: line 2: buffer.bytes: must be a whole number, is a list");
+    CHECK(trace_error(header + two_buffers + "{\"kind\":\"op\",\"index\":0,\"duration_ns\":1,\"reads\":" + list + "}\n") == "F: line 4: op.reads: must hold whole numbers, holds a list");
+    CHECK(trace_error(header + "{\"kind\":\"buffer\",\"id\":0,\"bytes\":1,\"later\":" + object + "}\n") == "");
+    CHECK(trace_error(header + "{\"kind\":" + list.substr(0, deep)) == "");  // cut short
+}
+
 TEST_CASE("validate() names buffer or op, field and rule", "[trace]") {
     const Trace good = *parse_trace("F", header + two_buffers + two_ops);
     Trace bad = good;
