@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
@@ -80,15 +81,20 @@ Expected<void> write_text(const std::string& path, const std::string& text) {
         packed.resize(size);
         data = &packed;
     }
-    const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-    std::FILE* file = std::fopen(temporary.c_str(), "wb");
+    std::error_code ignored;
+    std::filesystem::path target = path;
+    for (int links = 0; links < 40 && std::filesystem::is_symlink(target, ignored); ++links) target = target.parent_path() / std::filesystem::read_symlink(target, ignored);
+    const auto there = std::filesystem::status(target, ignored);
+    const bool replaceable = !std::filesystem::exists(there) || std::filesystem::is_regular_file(there);  // not a device, not a pipe
+    const std::string to = replaceable ? fmt::format("{}.{}.tmp", target.string(), ::getpid()) : target.string();
+    std::FILE* file = std::fopen(to.c_str(), "wb");
     if (!file) return failed(path, std::strerror(errno));
     bool good = std::fwrite(data->data(), 1, data->size(), file) == data->size();
     good = std::fclose(file) == 0 && good;
-    good = good && std::rename(temporary.c_str(), path.c_str()) == 0;
+    good = good && (!replaceable || std::rename(to.c_str(), target.c_str()) == 0);
     if (!good) {
         const int reason = errno;
-        std::remove(temporary.c_str());
+        if (replaceable) std::remove(to.c_str());
         return failed(path, std::strerror(reason));
     }
     return {};

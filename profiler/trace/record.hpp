@@ -21,8 +21,9 @@ namespace udnnmem::profiler {
 // early gives what could be decompressed. Error: cannot be opened or read, damaged, or above 8 GiB.
 Expected<std::string> read_text(const std::string& path);
 
-// Writes the file whole or not at all (a temporary file beside it, renamed); compressed if the path
-// ends in ".zst". Error: the system's reason.
+// Writes the file whole or not at all (a temporary file beside it, renamed; where a symbolic link points);
+// what is no regular file, a device or a pipe, is written into. Compressed if the path ends in ".zst".
+// Error: the system's reason.
 Expected<void> write_text(const std::string& path, const std::string& text);
 
 // One line of a JSON Lines file: an object, whose "kind" says what it is.

@@ -6,6 +6,8 @@
 #include <string>
 
 #include <fmt/format.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "policy/plan_io.hpp"
@@ -168,6 +170,34 @@ TEST_CASE("lists and objects are read however deep they are nested", "[trace]") 
     CHECK(trace_error(header + two_buffers + "{\"kind\":\"op\",\"index\":0,\"duration_ns\":1,\"reads\":" + list + "}\n") == "F: line 4: op.reads: must hold whole numbers, holds a list");
     CHECK(trace_error(header + "{\"kind\":\"buffer\",\"id\":0,\"bytes\":1,\"later\":" + object + "}\n") == "");
     CHECK(trace_error(header + "{\"kind\":" + list.substr(0, deep)) == "");  // cut short
+}
+
+TEST_CASE("what is written goes where a link points, and into a pipe", "[trace]") {
+    namespace fs = std::filesystem;
+    const fs::path folder = scratch("write");
+    fs::create_directories(folder / "there");
+    for (const char* target : {"there/file", "there/new"}) {
+        if (std::string(target) == "there/file") REQUIRE(write_text(folder / target, "old"));
+        fs::create_symlink(target, folder / "link");
+        fs::create_symlink(folder / "link", folder / "second");
+        REQUIRE(write_text(folder / "second", "text"));
+        CHECK(fs::is_symlink(folder / "link"));
+        CHECK(fs::is_symlink(folder / "second"));
+        CHECK(*read_text(folder / target) == "text");
+        fs::remove(folder / "link");
+        fs::remove(folder / "second");
+    }
+    const std::string pipe = folder / "pipe";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+    REQUIRE(write_text(pipe, "text"));
+    CHECK(fs::is_fifo(pipe));
+    char read[8];
+    CHECK(::read(reader, read, sizeof read) == 4);
+    ::close(reader);
+    CHECK(write_text(folder, "text").error().message == folder.string() + ": Is a directory");
+    CHECK(std::distance(fs::directory_iterator(folder), {}) == 2);  // nothing is left beside
+    fs::remove_all(folder);
 }
 
 TEST_CASE("validate() names buffer or op, field and rule", "[trace]") {
