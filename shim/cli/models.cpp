@@ -210,12 +210,12 @@ std::optional<Line> fit(std::span<const BatchFit::Point> points, const BatchFit:
 
 }  // namespace
 
-std::optional<BatchFit> fit_batches(std::span<const Report> reports, const ModelOptions& options) {
+std::optional<BatchFit> fit_batches(std::span<const Report> reports) {
     BatchFit result;
-    for (std::size_t i = 0; i < reports.size(); ++i) {
-        const std::int64_t batch = i < options.batches.size() ? options.batches[i] : reports[i].run.iteration.header.batch;
+    for (const Report& report : reports) {
+        const std::int64_t batch = report.run.iteration.header.batch;
         double time = 0;
-        for (const TraceOp& op : reports[i].run.iteration.ops) time += static_cast<double>(op.duration.value);
+        for (const TraceOp& op : report.run.iteration.ops) time += static_cast<double>(op.duration.value);
         if (batch > 0 && time > 0) result.points.push_back({batch, time, {}});
     }
     const auto line = fit(result.points, nullptr);

@@ -18,12 +18,11 @@ namespace udnnmem::cli {
 
 // What the traces do not say themselves.
 struct ModelOptions {
-    std::vector<std::int64_t> batches;     // of the traces, in order; empty: their headers say
     std::optional<std::string> memory;     // M; none: the run's budget
     std::optional<Links> links;            // none: the run's measured ones
 };
 
-// t(k) = fixed + each * k, least squares of the relative errors; fewer than two batch sizes: none.
+// t(k) = fixed + each * k over the batch sizes that the headers say, least squares of the relative errors; fewer than two batch sizes: none.
 struct BatchFit {
     struct Point {
         std::int64_t batch;
@@ -33,7 +32,7 @@ struct BatchFit {
     std::vector<Point> points;
     double fixed = 0, each = 0;            // ns
 };
-std::optional<BatchFit> fit_batches(std::span<const Report> reports, const ModelOptions& options);
+std::optional<BatchFit> fit_batches(std::span<const Report> reports);
 
 // `models` of the JSON report: compute, memory, link, batch, binds (null where the trace says too little), kinds, and
 // `summary`, the lines that people read. Error: an option that cannot be read. The run has an iteration.

@@ -41,15 +41,14 @@ std::vector<std::int64_t> parse_batches(const std::string& text) {
 }
 
 void add_models(std::vector<Report>& reports, const ReportArguments& arguments) {
-    ModelOptions options{.batches = parse_batches(arguments.batches)};
-    if (!options.batches.empty() && options.batches.size() != reports.size()) fail(fmt::format("--batch names {} batch sizes for {} traces", options.batches.size(), reports.size()));
+    ModelOptions options;
     if (!arguments.memory.empty()) options.memory = arguments.memory;
     if (!arguments.link.empty()) {
         const auto links = parse_links(arguments.link);
         if (!links) fail(links.error());
         options.links = *links;
     }
-    const auto batches = fit_batches(reports, options);
+    const auto batches = fit_batches(reports);
     for (Report& report : reports) {
         if (report.run.iteration.ops.empty()) fail(report.run.path + ": holds no iteration, so there is nothing to model");
         auto models = models_of(report.run, report.view, options, batches);
@@ -65,6 +64,9 @@ void report(const ReportArguments& arguments) {
         if (!run) fail(run.error());
         runs.push_back(std::move(*run));
     }
+    const std::vector<std::int64_t> batches = parse_batches(arguments.batches);
+    if (!batches.empty() && batches.size() != runs.size()) fail(fmt::format("--batch names {} batch sizes for {} traces", batches.size(), runs.size()));
+    for (std::size_t i = 0; i < batches.size(); ++i) runs[i].iteration.header.batch = batches[i];
     std::stable_sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.header.rank < b.header.rank; });
     std::vector<Report> reports;
     for (profiler::RunRecord& run : runs) {

@@ -157,6 +157,14 @@ UDNNMEM_QUIET=1" ]
     python3 -c 'import pickle; assert pickle.load(open("out.pytorch", "rb"))["device_traces"] == [[]]'
 }
 
+@test "report --model: batch sizes are those of the traces as they are given, whatever their ranks" {
+    for rank in 0 1; do
+        printf '%s\n' '{"kind":"header","schema":1,"name":"r","rank":'$rank'}' '{"kind":"buffer","id":0,"bytes":10}' '{"kind":"op","index":0,"duration_ns":'$((rank + 1))'000,"writes":[0]}' > rank$rank.jsonl
+    done
+    "$tool" report --model --batch 64,32 rank1.jsonl rank0.jsonl --format json > out
+    [ "$(json '[(p["batch"], p["time_ns"]) for p in r["models"]["batch"]["points"]]' < out)" = "[(32, 1000.0), (64, 2000.0)]" ]
+}
+
 @test "report reads compressed traces and traces of an iteration" {
     zstd -q run.jsonl
     "$tool" report run.jsonl.zst > a
