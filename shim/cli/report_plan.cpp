@@ -25,7 +25,7 @@ std::vector<std::int64_t> delays_of(const std::vector<RunStep>& steps) {
             delays.push_back(-1);
             continue;
         }
-        const std::int64_t now = s.start.value - s.planned_start.value;
+        const std::int64_t now = std::max<std::int64_t>(0, s.start.value - s.planned_start.value);
         delays.push_back(std::max<std::int64_t>(0, now - late));
         late = now;
     }

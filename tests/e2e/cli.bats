@@ -165,6 +165,17 @@ UDNNMEM_QUIET=1" ]
     [ "$(json '[(p["batch"], p["time_ns"]) for p in r["models"]["batch"]["points"]]' < out)" = "[(32, 1000.0), (64, 2000.0)]" ]
 }
 
+@test "report: what began earlier than planned is not later than planned" {
+    for i in 0 1 2 3; do
+        starts=(0 400 900 1600) planned=(0 500 950 1500)
+        echo '{"kind":"step","sequence":0,"index":'$i',"name":"op'$i'","planned_start_ns":'${planned[i]}',"start_ns":'${starts[i]}',"planned_ns":10,"took_ns":10}'
+    done >> run.jsonl
+    [ "$("$tool" report run.jsonl --format json | json '[s["delay_ns"] for s in r["steps"]]')" = "[0, 0, 0, 100]" ]
+    run "$tool" report run.jsonl
+    [[ "$output" == *"100 ns     at 1.6 us, not 1.5 us: op 3 of sequence 0, op3"* ]]
+    [[ "$output" != *"op 2 of"* ]]
+}
+
 @test "report reads compressed traces and traces of an iteration" {
     zstd -q run.jsonl
     "$tool" report run.jsonl.zst > a
