@@ -14,9 +14,11 @@ std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 void lay_out_ops(const Trace& trace, IterationView& view) {
     const auto known = std::find_if(trace.ops.begin(), trace.ops.end(), [](const TraceOp& op) { return op.start.value >= 0; });
     view.observed = known != trace.ops.end();
-    if (view.observed)
+    if (view.observed) {
+        view.origin = known->start;
         for (const TraceOp& op : trace.ops)
-            if (op.start.value >= 0 && (view.origin.value == 0 || op.start < view.origin)) view.origin = op.start;
+            if (op.start.value >= 0) view.origin = std::min(view.origin, op.start);
+    }
     Nanoseconds end;
     for (const TraceOp& op : trace.ops) {
         view.start.push_back(view.observed && op.start.value >= 0 ? op.start - view.origin : end);

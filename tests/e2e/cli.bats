@@ -176,6 +176,18 @@ UDNNMEM_QUIET=1" ]
     [[ "$output" != *"op 2 of"* ]]
 }
 
+@test "report --format chrome: an op that began at 0, and a buffer of a large number" {
+    cat > start0.jsonl <<'END'
+{"kind":"header","schema":1,"name":"t"}
+{"kind":"buffer","id":0,"bytes":10,"persistent":true,"label":"weight","run_id":2147483647}
+{"kind":"op","index":0,"duration_ns":100,"writes":[0],"start_ns":0}
+{"kind":"op","index":1,"duration_ns":100,"reads":[0],"start_ns":500}
+{"kind":"event","event":"fetch","buffer":2147483647,"bytes":10,"start_ns":100,"end_ns":200}
+END
+    (ulimit -v 4000000; "$tool" report start0.jsonl --format chrome) > out
+    [ "$(python3 -c 'import json; print([(e["ts"], e["args"].get("buffer")) for e in json.load(open("out"))["traceEvents"] if e["ph"] in "Xb"])')" = "[(0.0, None), (0.5, None), (0.1, 'weight')]" ]
+}
+
 @test "report reads compressed traces and traces of an iteration" {
     zstd -q run.jsonl
     "$tool" report run.jsonl.zst > a
