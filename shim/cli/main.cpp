@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <new>
 
 #include "shim/options/options.hpp"
 
@@ -42,6 +43,11 @@ int main(int argc, char** argv) {
         return app.exit(e);
     } catch (const CLI::ParseError& e) {
         std::fprintf(stderr, "udnnmem: %s (udnnmem --help lists what there is)\n", e.what());
+        return 2;
+    } catch (const std::bad_alloc&) {
+        std::fputs("udnnmem: out of memory:", stderr);
+        for (int i = 1; i < argc; ++i) std::fprintf(stderr, " %s", argv[i]);
+        std::fputc('\n', stderr);
         return 2;
     } catch (const std::exception& e) {
         std::fprintf(stderr, "udnnmem: %s\n", e.what());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -130,15 +131,12 @@ class Process {
 
     void moves() {
         if (!base_) return;
-        std::vector<std::int32_t> ours;  // the iteration's buffer of a run's number
+        std::unordered_map<std::int32_t, std::int32_t> ours;  // the iteration's buffer of a run's number
         for (const TraceBuffer& buffer : trace_.buffers)
-            if (buffer.run_id >= 0) {
-                if (static_cast<std::size_t>(buffer.run_id) >= ours.size()) ours.resize(static_cast<std::size_t>(buffer.run_id) + 1, -1);
-                ours[static_cast<std::size_t>(buffer.run_id)] = buffer.id.value;
-            }
+            if (buffer.run_id >= 0) ours[buffer.run_id] = buffer.id.value;
         for (const RunEvent& event : run_.moves) {
-            const auto id = static_cast<std::size_t>(event.buffer.value);
-            const std::string name = event.buffer.value >= 0 && id < ours.size() && ours[id] >= 0 ? label(ours[id]) : fmt::format("allocation {}", event.buffer.value);
+            const auto found = ours.find(event.buffer.value);
+            const std::string name = found != ours.end() ? label(found->second) : fmt::format("allocation {}", event.buffer.value);
             const std::string head = fmt::format("\"name\":\"{}\",\"cat\":\"{}\",\"id\":\"{:#x}\",\"pid\":{},\"tid\":0", event_kind_names[static_cast<std::size_t>(event.kind)], event.kind == EventKind::stall ? "wait" : "move", next_id_++, pid_);
             add("{{\"ph\":\"b\",{},\"ts\":{},\"args\":{{\"buffer\":{},\"bytes\":{}}}}}", head, us(event.start - *base_), json_text(name), event.bytes.value);
             add("{{\"ph\":\"e\",{},\"ts\":{}}}", head, us(event.end - *base_));

@@ -188,6 +188,12 @@ END
     [ "$(python3 -c 'import json; print([(e["ts"], e["args"].get("buffer")) for e in json.load(open("out"))["traceEvents"] if e["ph"] in "Xb"])')" = "[(0.0, None), (0.5, None), (0.1, 'weight')]" ]
 }
 
+@test "out of memory is one line that names the file" {
+    python3 -c 'print("x" * 400_000_000)' > large.jsonl
+    run bash -c 'ulimit -v 600000; "$1" report large.jsonl' _ "$tool"
+    complained "out of memory: report large.jsonl"
+}
+
 @test "report reads compressed traces and traces of an iteration" {
     zstd -q run.jsonl
     "$tool" report run.jsonl.zst > a
