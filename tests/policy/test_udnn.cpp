@@ -2,12 +2,14 @@
 #include "tests/catch.hpp"
 
 #include <cstdlib>
+#include <ctime>
 #include <map>
 
 #include "policy/compiled.hpp"
 #include "policy/planner.hpp"
 #include "policy/simulator.hpp"
 #include "profiler/trace/trace_io.hpp"
+#include "tests/policy/long_trace.hpp"
 #include "tests/policy/patience.hpp"
 #include "tests/policy/small_traces.hpp"
 
@@ -86,6 +88,17 @@ TEST_CASE("the first plan is there at once, and more time is never worse", "[udn
         CHECK(out.time.value <= before);
         before = out.time.value;
     }
+}
+
+TEST_CASE("what is tried beside the search takes no longer than it", "[udnn]") {
+    const auto trace = long_trace(10'000);
+    const auto m = card(CompiledTrace(trace).peak_live / 2, 55);
+    const std::clock_t start = std::clock();
+    const auto out = planned(trace, m, true, 0.4);
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    INFO(seconds << " s");
+    REQUIRE(out.valid);
+    CHECK(seconds < 1.6 * patience);  // all planners together take more than twice as long
 }
 
 TEST_CASE("memory taken ahead of need is planned around", "[udnn]") {
