@@ -200,7 +200,7 @@ void add_advise_command(CLI::App& app) {
     command->add_option("--host", arguments->host, "host memory for what is evicted (unlimited)")->type_name("BYTES");
     command->add_option("--policy", arguments->policy, "planner")->type_name("NAME")->capture_default_str();
     command->add_option("--recompute", arguments->recompute, "may buffers be dropped and computed again")->check(CLI::IsMember({"auto", "off"}))->capture_default_str();
-    command->add_option("--time", arguments->seconds, "time to search for each plan (udnnmem plan --help)")->type_name("SECONDS")->check(CLI::Range(0.0, 3600.0))->capture_default_str();
+    command->add_option("--time", arguments->seconds, "time to search for each plan (udnnmem plan --help)")->type_name("SECONDS")->check(within(0.0, 3600.0))->capture_default_str();
     command->add_option("--format", arguments->format, "how")->check(CLI::IsMember({"text", "json", "html"}))->capture_default_str();
     command->add_option("-o,--output", arguments->output, "file to write instead of standard output")->type_name("FILE");
     command->add_flag("-f,--force", arguments->force, "overwrite that file");

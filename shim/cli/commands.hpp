@@ -29,6 +29,9 @@ void add_advise_command(CLI::App& app);
 [[noreturn]] void fail(const std::string& message);
 [[noreturn]] inline void fail(const Error& error) { fail(error.message); }
 
+// For an option: a number from `low` to `high`, which CLI::Range takes nan for.
+CLI::Validator within(double low, double high);
+
 // Writes what a command has made: to stdout where `path` is empty, else to a new file, which may exist
 // already only with `force`. Fails by fail().
 void write_output(const std::string& path, const std::string& text, bool force);

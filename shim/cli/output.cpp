@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include <fmt/format.h>
+
 #include "shim/cli/commands.hpp"
 
 namespace udnnmem::cli {
@@ -15,6 +17,14 @@ void fail(const std::string& message) {
     std::fflush(stdout);
     std::fprintf(stderr, "udnnmem: %s\n", message.c_str());
     throw CLI::RuntimeError(2);
+}
+
+CLI::Validator within(double low, double high) {
+    const auto wrong = [=](std::string& text) {
+        double value = 0;
+        return CLI::detail::lexical_cast(text, value) && value >= low && value <= high ? std::string() : fmt::format("expected a number from {} to {}, is {}", low, high, text);
+    };
+    return {wrong, fmt::format("{} to {}", low, high)};
 }
 
 void write_output(const std::string& path, const std::string& text, bool force) {

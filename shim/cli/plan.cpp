@@ -214,10 +214,10 @@ void add_plan_command(CLI::App& app) {
     command->add_option("--host", arguments->host, "host memory for what is evicted (unlimited)")->type_name("BYTES");
     command->add_option("--policy", arguments->policy, "planner, or all: " + policy_names())->type_name("NAME")->capture_default_str();
     command->add_option("--recompute", arguments->recompute, "may buffers be dropped and computed again")->check(CLI::IsMember({"auto", "off"}))->capture_default_str();
-    command->add_option("--time", arguments->seconds, "time for udnn to search, of one core; it may take as long again to try the other planners' plans")->type_name("SECONDS")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
-    command->add_option("--lookahead", arguments->lookahead, "ops ahead at which an op's memory is taken, as where the library maps it")->type_name("OPS")->check(CLI::Range(0, 16))->capture_default_str();
-    command->add_option("--turnaround", arguments->turnaround_us, "from an op's end until memory that it frees can serve another")->type_name("US")->check(CLI::Range(0.0, 1e9))->capture_default_str();
-    command->add_option("--hash", arguments->hash_gbps, "rate at which the device hashes what it moves (0: no cost)")->type_name("GBPS")->check(CLI::Range(0.0, 1e6))->capture_default_str();
+    command->add_option("--time", arguments->seconds, "time for udnn to search, of one core; it may take as long again to try the other planners' plans")->type_name("SECONDS")->check(within(0.0, 86400.0))->capture_default_str();
+    command->add_option("--lookahead", arguments->lookahead, "ops ahead at which an op's memory is taken, as where the library maps it")->type_name("OPS")->check(within(0, 16))->capture_default_str();
+    command->add_option("--turnaround", arguments->turnaround_us, "from an op's end until memory that it frees can serve another")->type_name("US")->check(within(0.0, 1e9))->capture_default_str();
+    command->add_option("--hash", arguments->hash_gbps, "rate at which the device hashes what it moves (0: no cost)")->type_name("GBPS")->check(within(0.0, 1e6))->capture_default_str();
     command->add_flag("--json", arguments->json, "one JSON object a line and policy");
     command->add_option("--emit", arguments->emit, "write the (fastest) plan to this file")->type_name("FILE");
     command->add_option("--check", arguments->check, "judge the plan of this file instead of making one")->type_name("PLAN");

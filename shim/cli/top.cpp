@@ -149,7 +149,7 @@ void add_top_command(CLI::App& app) {
     command->add_option("pids", arguments->pids, "processes; none: all that run under udnnmem and may be looked into")->type_name("PID");
     command->add_flag("--once", arguments->once, "one sample: rates are then those since the process began");
     command->add_flag("--json", arguments->json, "one JSON object a process and sample");
-    command->add_option("--interval", arguments->interval, "time between samples")->type_name("SECONDS")->check(CLI::Range(0.05, 3600.0))->capture_default_str();
+    command->add_option("--interval", arguments->interval, "time between samples")->type_name("SECONDS")->check(within(0.05, 3600.0))->capture_default_str();
     command->footer("RESIDENT is what frames hold of the device, LIVE what the program has allocated. WAITS is the share of the time that\nlaunches waited for memory, of all threads together. Ends when the processes that were named have ended, or by Ctrl-C.");
     command->callback([arguments] { top(*arguments); });
 }

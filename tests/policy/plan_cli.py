@@ -112,6 +112,10 @@ class Tests:
         self.complains("expected GB/s", "plan", self.trace, "--memory", "1GiB", "--link", "0")
         self.complains("expected all or one of", "plan", self.trace, "--memory", "1GiB", "--link", "1", "--policy", "magic")
         self.complains("is all recompute", "plan", self.trace, "--memory", "1GiB", "--link", "1", "--policy", "chen", "--recompute", "off")
+        for option, wrong in (("--time", "nan"), ("--turnaround", "-1"), ("--hash", "inf"), ("--lookahead", "17"), ("--time", "soon")):
+            self.complains(f"{option}: expected a number from 0 to ", "plan", self.trace, "--memory", "1GiB", "--link", "1", option, wrong)
+        self.complains("--time: expected a number from 0 to 3600, is nan", "advise", self.trace, "--time", "nan")
+        self.complains("--interval: expected a number from 0.05 to 3600, is nan", "top", "--interval", "nan")
         bad = self.folder / "bad.jsonl"
         bad.write_text(pathlib.Path(self.trace).read_text().replace('"index": 3', '"index": 4', 1))
         self.complains("op.index: ops come in ascending order from 0: must be 3, is 4", "plan", bad, "--memory", "1GiB", "--link", "1")
