@@ -11,8 +11,6 @@ using profiler::Trace;
 
 constexpr std::size_t most_pairs = 30'000'000;  // of ends of windows and ops looked at
 
-std::int64_t transfer(std::int64_t bytes, double bandwidth) { return bytes > 0 && bandwidth > 0 ? static_cast<std::int64_t>(static_cast<double>(bytes) / bandwidth * 1e9) : 0; }
-
 // At op k no more than M is on the device. What is alive there and used again must come back; what of it
 // was written in this iteration must have gone out.
 std::int64_t bound_by_bytes(const Trace& trace, const Machine& machine, const Liveness& live) {
@@ -32,7 +30,7 @@ std::int64_t bound_by_bytes(const Trace& trace, const Machine& machine, const Li
     for (std::size_t k = 0; k < ops; ++k) {
         back_now += back[k], out_now += out[k];
         const std::int64_t room = machine.memory.value - trace.ops[k].workspace.value;
-        bound = std::max({bound, transfer(back_now - room, machine.link_in), transfer(out_now - room, machine.link_out)});
+        bound = std::max({bound, time_at(machine.link_in, back_now - room), time_at(machine.link_out, out_now - room)});
     }
     return bound;
 }
@@ -73,8 +71,8 @@ std::int64_t bound_by_windows(const Trace& trace, const Machine& machine, const 
                 counted_out[buffer] = b;
             }
             const std::int64_t before = until[static_cast<std::size_t>(a)];
-            if (in > memory) best = std::max(best, before + transfer(in - memory, machine.link_in) + trace.ops[static_cast<std::size_t>(b)].duration.value);
-            if (out > memory) best = std::max(best, before + transfer(out - memory, machine.link_out));
+            if (in > memory) best = std::max(best, before + time_at(machine.link_in, in - memory) + trace.ops[static_cast<std::size_t>(b)].duration.value);
+            if (out > memory) best = std::max(best, before + time_at(machine.link_out, out - memory));
         }
     }
     return until.back();

@@ -7,7 +7,6 @@ namespace udnnmem::policy {
 
 namespace {
 constexpr std::int64_t granule = 2 << 20, frame = 64 << 20;
-std::int64_t at_rate(std::int64_t bytes, double rate) { return rate > 0 ? static_cast<std::int64_t>(static_cast<double>(bytes) * 1e9 / rate) : 0; }
 }  // namespace
 
 Engine::Engine(const CompiledTrace& trace, const Machine& machine)
@@ -15,9 +14,9 @@ Engine::Engine(const CompiledTrace& trace, const Machine& machine)
       version_(trace.buffers), life_(trace.buffers), pending_(trace.buffers), out_queued_(trace.buffers) {
     for (std::int32_t b = 0; b < trace.buffers; ++b) {
         const std::int64_t map = frames(b) * machine.map.value;
-        in_time_.push_back(machine.link_latency.value + at_rate(trace.bytes[b], machine.link_in) + map);
-        out_time_.push_back(machine.link_latency.value + at_rate(trace.bytes[b], machine.link_out));
-        evict_time_.push_back(out_time_.back() + at_rate(trace.bytes[b], machine.hash_rate) + map);
+        in_time_.push_back(machine.link_latency.value + time_at(machine.link_in, trace.bytes[b]) + map);
+        out_time_.push_back(machine.link_latency.value + time_at(machine.link_out, trace.bytes[b]));
+        evict_time_.push_back(out_time_.back() + time_at(machine.hash_rate, trace.bytes[b]) + map);
     }
 }
 
@@ -148,7 +147,7 @@ bool Engine::act(const CompiledPlan& plan, std::int32_t op) {
                 if (needed_soon(plan, b)) return fail(Fault::evict_needed, op, b);
                 if (host_valid_[b]) {
                     state_[b] = absent;
-                    give(trace_.bytes[b], at_rate(trace_.bytes[b], machine_.hash_rate));
+                    give(trace_.bytes[b], time_at(machine_.hash_rate, trace_.bytes[b]));
                 } else {
                     state_[b] = leaving;
                     ++out_queued_[b];
@@ -165,7 +164,7 @@ bool Engine::act(const CompiledPlan& plan, std::int32_t op) {
                 if (out_queued_[b]) return fail(Fault::action_leaving, op, b);
                 if (held_ahead(plan, b)) return fail(Fault::evict_needed, op, b);
                 state_[b] = absent;
-                give(trace_.bytes[b], at_rate(trace_.bytes[b], machine_.hash_rate));
+                give(trace_.bytes[b], time_at(machine_.hash_rate, trace_.bytes[b]));
                 break;
             default: break;
         }
@@ -422,7 +421,7 @@ Verdict Engine::run(const CompiledPlan& plan, int iterations, std::int64_t give_
                             for (std::int32_t b : trace_.alloc[item.op]) duration += frames(b) * machine_.map.value;
                         if (item.step >= 0) {
                             if (machine_.hash_rate > 0 && item.step + 1 == plan.chains[item.chain].step_end)
-                                duration += at_rate(plan.chains[item.chain].made_bytes, machine_.hash_rate);
+                                duration += time_at(machine_.hash_rate, plan.chains[item.chain].made_bytes);
                             recompute_ += duration;
                         } else if (timeline) {
                             timeline->start[item.op] = now_ - begin;

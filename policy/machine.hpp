@@ -2,6 +2,8 @@
 // the costs that the product adds on a real card. Rules: policy/README.md (the machine model).
 #pragma once
 
+#include <algorithm>
+
 #include "profiler/trace/units.hpp"
 
 namespace udnnmem::policy {
@@ -19,5 +21,12 @@ struct Machine {
     Nanoseconds map;                 // per frame mapped
     double hash_rate = 0;            // bytes per second at drops, after replays, at evictions; 0: free
 };
+
+// What so many bytes take at a rate in bytes per second, truncated to ns; none of either: no time. 52 days at most: sums of more
+// would overflow, and a hopeless link look like a perfect one.
+inline std::int64_t time_at(double rate, std::int64_t bytes) {
+    constexpr double most = 0x1p52;
+    return rate > 0 && bytes > 0 ? static_cast<std::int64_t>(std::min(most, static_cast<double>(bytes) * 1e9 / rate)) : 0;
+}
 
 }  // namespace udnnmem::policy

@@ -12,6 +12,7 @@ namespace {
 using profiler::Record;
 
 constexpr std::int64_t most = std::int64_t{1} << 62;
+constexpr double slowest = 1e6;   // link, bytes per second
 
 const char* name_of(Do what) {
     switch (what) {
@@ -48,8 +49,13 @@ private:
         if (seen_) return record.fail("kind", "a file holds one plan, this is the second");
         seen_ = true;
         return record.read_text_or("policy", "", file_.plan.policy) && record.read_text_or("trace", "", file_.trace) &&
-               record.read_integer_or("memory_bytes", 0, most, 0, file_.memory.value) && record.read_number_or("link_in", 0, 0, file_.link_in) &&
-               record.read_number_or("link_out", 0, 0, file_.link_out) && record.read_integer_or("time_ns", 0, most, 0, file_.time.value);
+               record.read_integer_or("memory_bytes", 0, most, 0, file_.memory.value) && read_link(record, "link_in", file_.link_in) &&
+               read_link(record, "link_out", file_.link_out) && record.read_integer_or("time_ns", 0, most, 0, file_.time.value);
+    }
+
+    bool read_link(Record& record, const char* field, double& to) {
+        if (!record.read_number_or(field, 0, 0, to)) return false;
+        return to == 0 || to >= slowest || record.fail(field, fmt::format("must be at least {} bytes per second, or 0 where it is not known, is {}", slowest, to));
     }
 
     bool read_buffer(Record& record, BufferId& to) {

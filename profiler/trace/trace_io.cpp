@@ -20,7 +20,7 @@ Phase phase_of(const std::string& name) {
     return Phase::unknown;
 }
 
-// Collects the records of one file; `sizes_` and `times_` guard every later sum against overflow.
+// Collects the records of one file; `sizes_`, `workspace_` (the largest) and `times_` guard every later sum against overflow.
 class Reader {
 public:
     bool take(Record& record) {
@@ -55,7 +55,7 @@ private:
     bool take_learned(Record& record) {
         trace_.buffers.clear();
         trace_.ops.clear();
-        sizes_ = times_ = 0;
+        sizes_ = workspace_ = times_ = 0;
         return record.read_integer_or("ideal_ns", 0, most, 0, trace_.header.ideal.value);
     }
 
@@ -86,7 +86,7 @@ private:
             return false;
         buffer.run_id = static_cast<std::int32_t>(run_id);
         sizes_ += buffer.bytes.value;
-        if (sizes_ > most) return record.fail("bytes", "the sizes of all buffers exceed 2^62 bytes");
+        if (sizes_ > most - workspace_) return record.fail("bytes", "the sizes of all buffers exceed 2^62 bytes");
         if (alloc >= 0 && free >= 0 && alloc > free) return record.fail("free_op", fmt::format("is {}, before its alloc_op {}", free, alloc));
         buffer.id = BufferId(static_cast<std::int32_t>(id));
         if (!buffer.persistent) {
@@ -132,6 +132,8 @@ private:
             return false;
         times_ += op.duration.value;
         if (times_ > most) return record.fail("duration_ns", "the times of all ops exceed 2^62 ns");
+        workspace_ = std::max(workspace_, op.workspace.value);
+        if (workspace_ > most - sizes_) return record.fail("workspace_bytes", "with the sizes of all buffers exceeds 2^62 bytes");
         op.phase = phase_of(phase);
         op.stream = static_cast<std::int32_t>(stream);
         trace_.ops.push_back(std::move(op));
@@ -140,7 +142,7 @@ private:
 
     Trace trace_;
     bool header_seen_ = false;
-    std::int64_t sizes_ = 0, times_ = 0;
+    std::int64_t sizes_ = 0, workspace_ = 0, times_ = 0;
     std::vector<std::int64_t> ids_;
 };
 
@@ -210,7 +212,7 @@ Expected<void> validate(const Trace& trace) {
         if (op.index.value != static_cast<std::int32_t>(k)) return wrong(fmt::format("op {}: index: must be its position, is {}", k, op.index.value));
         if (op.duration.value < 0 || op.duration.value > most - times) return wrong(fmt::format("op {}: duration_ns: negative, or the sum exceeds 2^62", k));
         times += op.duration.value;
-        if (op.workspace.value < 0 || op.workspace.value > most) return wrong(fmt::format("op {}: workspace_bytes: negative or above 2^62", k));
+        if (op.workspace.value < 0 || op.workspace.value > most - sizes) return wrong(fmt::format("op {}: workspace_bytes: negative, or above 2^62 with all buffers", k));
         for (const auto* set : {&op.reads, &op.writes}) {
             const char* field = set == &op.reads ? "reads" : "writes";
             for (std::size_t i = 0; i < set->size(); ++i) {

@@ -153,6 +153,7 @@ void plan(const PlanArguments& arguments) {
     }
     machine.lookahead = arguments.lookahead;
     machine.turnaround = Nanoseconds(static_cast<std::int64_t>(arguments.turnaround_us * 1e3));
+    if (arguments.hash_gbps > 0 && arguments.hash_gbps < 1e-3) fail(fmt::format("--hash: expected 0 or at least 0.001 GB/s, is {}", arguments.hash_gbps));
     machine.hash_rate = arguments.hash_gbps * 1e9;
     policy::PlannerOptions options;
     options.recompute = arguments.recompute != "off";

@@ -114,6 +114,7 @@ class Tests:
         self.complains("is all recompute", "plan", self.trace, "--memory", "1GiB", "--link", "1", "--policy", "chen", "--recompute", "off")
         for option, wrong in (("--time", "nan"), ("--turnaround", "-1"), ("--hash", "inf"), ("--lookahead", "17"), ("--time", "soon")):
             self.complains(f"{option}: expected a number from 0 to ", "plan", self.trace, "--memory", "1GiB", "--link", "1", option, wrong)
+        self.complains("--hash: expected 0 or at least 0.001 GB/s", "plan", self.trace, "--memory", "1GiB", "--link", "1", "--hash", "1e-300")
         self.complains("--time: expected a number from 0 to 3600, is nan", "advise", self.trace, "--time", "nan")
         self.complains("--interval: expected a number from 0.05 to 3600, is nan", "top", "--interval", "nan")
         bad = self.folder / "bad.jsonl"

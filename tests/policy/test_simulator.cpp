@@ -2,6 +2,7 @@
 // latency 10 ns, ops of a few hundred ns.
 #include "tests/catch.hpp"
 
+#include "policy/bounds.hpp"
 #include "policy/simulator.hpp"
 #include "tests/policy/small_traces.hpp"
 
@@ -17,6 +18,22 @@ TEST_CASE("all resident: the period is the sum of the durations, the peak is pea
     CHECK(out.stall.value == 0);
     CHECK(out.peak.value == 157);
     CHECK_FALSE(simulate(t, machine(156), {}).valid);
+}
+
+TEST_CASE("a hopeless link is slow, and so is a hopeless hash", "[simulator]") {
+    const auto t = Builder().buffer(100).buffer(100).op(10, {}, {0}).op(10, {}, {1}).op(10, {1}, {}).op(10, {0, 1}, {}).trace();
+    const Plan plan{"", {}, {evict(0, 0), prefetch(1, 0)}};
+    const std::int64_t day = 86'400'000'000'000;
+    for (const double rate : {1e-9, 1e-300}) {
+        auto m = machine(200);
+        m.link_in = m.link_out = rate;
+        CHECK(simulate(t, m, plan).time.value > 30 * day);
+        m.memory = Bytes(150);
+        CHECK(lower_bound(t, m).value > 30 * day);
+        m = machine(200);
+        m.hash_rate = rate;
+        CHECK(simulate(t, m, plan).time.value > 30 * day);
+    }
 }
 
 TEST_CASE("evict and prefetch: latency and bytes, frames free at the copy's end", "[simulator]") {

@@ -154,6 +154,10 @@ TEST_CASE("bad traces are answered by line, field and rule", "[trace]") {
     CHECK(trace_error(b + two_ops + "{\"kind\":\"op\",\"index\":2,\"duration_ns\":4611686018427387904}\n") == "F: line 6: op.duration_ns: the times of all ops exceed 2^62 ns");
     CHECK(trace_error(header + "{\"kind\":\"buffer\",\"id\":0,\"bytes\":1,\"alloc_op\":1}\n{\"kind\":\"op\",\"index\":0,\"duration_ns\":1,\"reads\":[0]}\n") ==
           "F: line 3: op.reads: names buffer 0 before its alloc_op 1");
+    const std::string scratch_op = "{\"kind\":\"op\",\"index\":0,\"duration_ns\":1,\"workspace_bytes\":4611686018427387904}\n";
+    CHECK(trace_error(header + scratch_op) == "");
+    CHECK(trace_error(b + scratch_op) == "F: line 4: op.workspace_bytes: with the sizes of all buffers exceeds 2^62 bytes");
+    CHECK(trace_error(header + scratch_op + two_buffers) == "F: line 3: buffer.bytes: the sizes of all buffers exceed 2^62 bytes");
     CHECK(trace_error(header + "{\"kind\":\"event\",\"what\":\"stall\"}\n" + two_buffers + two_ops) == "");
     CHECK(read_trace("/nonexistent/trace").error().message == "/nonexistent/trace: No such file or directory");
 }
@@ -221,6 +225,9 @@ TEST_CASE("validate() names buffer or op, field and rule", "[trace]") {
     bad.buffers[0].bytes = Bytes(-1);
     CHECK(validate(bad).error().message == "buffer 0: bytes: negative, or the sum exceeds 2^62");
     bad = good;
+    bad.ops[0].workspace = Bytes((std::int64_t{1} << 62) - 29);
+    CHECK(validate(bad).error().message == "op 0: workspace_bytes: negative, or above 2^62 with all buffers");
+    bad = good;
     bad.ops[0].duration = Nanoseconds(-1);
     CHECK(validate(bad).error().message == "op 0: duration_ns: negative, or the sum exceeds 2^62");
 }
@@ -254,6 +261,8 @@ TEST_CASE("bad plans are answered by line, field and rule", "[plan]") {
     CHECK(plan_error("{\"kind\":\"action\"}\n") == "P: line 1: action.kind: the first record must be the plan");
     CHECK(plan_error(head + head) == "P: line 2: plan.kind: a file holds one plan, this is the second");
     CHECK(plan_error("{\"kind\":\"plan\",\"link_in\":-1}\n") == "P: line 1: plan.link_in: must be a number of at least 0, is -1");
+    CHECK(plan_error("{\"kind\":\"plan\",\"link_out\":1e-9}\n") == "P: line 1: plan.link_out: must be at least 1000000 bytes per second, or 0 where it is not known, is 1e-09");
+    CHECK(plan_error("{\"kind\":\"plan\",\"link_out\":0}\n") == "");
     CHECK(plan_error(head + "{\"kind\":\"start_evicted\",\"buffer\":2}\n") == "P: line 2: start_evicted.buffer: the trace has no buffer 2");
     CHECK(plan_error(head + "{\"kind\":\"start_evicted\",\"buffer\":1}\n") ==
           "P: line 2: start_evicted.buffer: buffer 1 is not persistent: it is not there when the iteration starts");
