@@ -125,6 +125,7 @@ Row check(const PlanArguments& arguments, const profiler::Trace& trace, const po
 }
 
 void plan(const PlanArguments& arguments) {
+    if (!arguments.emit.empty() && !arguments.force && ::access(arguments.emit.c_str(), F_OK) == 0) fail(arguments.emit + ": exists already; -f overwrites it");
     const auto trace = profiler::read_trace(arguments.trace);
     if (!trace) fail(trace.error());
     if (trace->ops.empty()) fail(arguments.trace + ": holds no op");
@@ -197,7 +198,6 @@ void plan(const PlanArguments& arguments) {
         for (const Row& row : rows)
             if (row.outcome.valid && (!best || row.outcome.time < best->outcome.time)) best = &row;
         if (!best) fail(fmt::format("no plan to write to {}: {}", arguments.emit, rows.back().outcome.error));
-        if (!arguments.force && ::access(arguments.emit.c_str(), F_OK) == 0) fail(arguments.emit + ": exists already; -f overwrites it");
         const policy::PlanFile file{best->plan, trace->header.name, machine.memory, machine.link_in, machine.link_out, best->outcome.time};
         if (const auto written = policy::write_plan(arguments.emit, file); !written) fail(written.error());
     }

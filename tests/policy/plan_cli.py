@@ -100,7 +100,7 @@ class Tests:
             assert other["valid"] and abs(other["time_ns"] - row["time_ns"]) <= 1e-3 * row["time_ns"], (row, other)
             checked = json.loads(run("plan", self.trace, "--check", path, "--json").stdout)
             assert checked["time_ns"] == row["time_ns"] and checked["policy"] == policy, checked
-            self.complains("exists already", "plan", self.trace, "--memory", "50%", "--link", "20", "--policy", policy, "--emit", path)
+            self.complains("exists already", "plan", "/nonexistent", "--memory", "50%", "--link", "20", "--policy", policy, "--emit", path)  # before any work
             assert run("plan", self.trace, "--memory", "50%", "--link", "20", "--policy", "belady", "--emit", path, "-f").returncode == 0
 
     def test_complaints(self):
