@@ -18,6 +18,7 @@ using Count = std::int64_t;
 #define UDNNMEM_EVENT_KINDS(KIND)                                                  \
     KIND(evict)            /* copied out, frames given back */                     \
     KIND(evict_clean)      /* frames given back, nothing to copy */                \
+    KIND(clean)            /* copied out ahead of need, stays where it is */       \
     KIND(drop)             /* frames given back, contents to be computed again */  \
     KIND(replay)           /* computed again */                                    \
     KIND(fetch)            /* brought in */                                        \

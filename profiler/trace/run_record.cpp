@@ -221,7 +221,7 @@ class Reader {
         // Sums saturate: a file that nobody wrote may hold anything.
         const auto sum = [](auto a, auto b) { return a.value > most - b.value ? decltype(a)(most) : a + b; };
         if (event.kind == EventKind::fetch) moves.in = sum(moves.in, event.bytes);
-        if (event.kind == EventKind::evict) moves.out = sum(moves.out, event.bytes);
+        if (event.kind == EventKind::evict || event.kind == EventKind::clean) moves.out = sum(moves.out, event.bytes);
         if (event.kind == EventKind::stall) moves.stall = sum(moves.stall, event.end - event.start);
     }
 

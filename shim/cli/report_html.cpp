@@ -116,7 +116,7 @@ Json bins_of(const RunRecord& run) {
     const double length = static_cast<double>((end - begin).value), step = length / bin_count;
     std::vector<double> in(bin_count), out(bin_count), stall(bin_count);
     for (const RunEvent& event : run.moves) {
-        auto* to = event.kind == EventKind::fetch ? &in : event.kind == EventKind::evict ? &out : event.kind == EventKind::stall ? &stall : nullptr;
+        auto* to = event.kind == EventKind::fetch ? &in : event.kind == EventKind::evict || event.kind == EventKind::clean ? &out : event.kind == EventKind::stall ? &stall : nullptr;
         if (!to) continue;
         const double from = static_cast<double>((event.start - begin).value), until = std::max(static_cast<double>((event.end - begin).value), from + 1);
         const double amount = event.kind == EventKind::stall ? until - from : static_cast<double>(event.bytes.value);

@@ -579,6 +579,7 @@ bool DevicePager::step_clean(Move& m) {
             std::uint64_t addresses = 0;
             b->host_hash = hasher_.read(m.ticket, &addresses);
             m.ticket = -1;
+            tell(profiler::EventKind::clean, b, b->capacity, m.start_ns);
             if (addresses) return finish(m, Residency::device), true;  // tables are learned when they go
             if (m.still && !leased(b) && b->last_use.load() == m.used) {
                 b->host_valid = b->hash_known = true;

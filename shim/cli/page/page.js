@@ -113,8 +113,9 @@ function unpack(v) {
   if (v.streams.length > v.lanes.length) v.lanes[v.lanes.length - 1].title = "other streams";
   for (let k = 0; k < n; ++k) v.lanes[lane_of.get(v.ops.stream[k])].ops.push(k);
   v.kind = (j) => v.kinds[v.moves.kind[j]];
-  v.link = {fetch: [], evict: [], stall: [], marks: []};
-  v.moves.kind.forEach((_, j) => (v.link[v.kind(j)] || v.link.marks).push(j));
+  v.link = {in: [], out: [], stall: [], marks: []};
+  const lists = {fetch: v.link.in, evict: v.link.out, clean: v.link.out, stall: v.link.stall};
+  v.moves.kind.forEach((_, j) => (lists[v.kind(j)] || v.link.marks).push(j));
 }
 
 // ---- drawing ------------------------------------------------------------------------------------------------------------
@@ -263,7 +264,7 @@ function draw_lanes() {
   lane_rows = view.lanes.map((lane) => ({title: lane.title, items: lane.ops, start: (k) => view.start[k], end: (k) => view.end[k], colour: colour_of_op, name: (k) => view.name(k), op: true, sorted: true}));
   const moves = (title, items, colour) => lane_rows.push({title, items, start: (j) => view.moves.start[j], end: (j) => view.moves.end[j], colour: () => colour, name: (j) => view.moves.buffer[j] >= 0 ? view.label(view.moves.buffer[j]) : ""});
   if (view.observed) {
-    moves("link in", view.link.fetch, colours.in); moves("link out", view.link.evict, colours.out); moves("waits", view.link.stall, colours.stall);
+    moves("link in", view.link.in, colours.in); moves("link out", view.link.out, colours.out); moves("waits", view.link.stall, colours.stall);
     if (view.link.marks.length) moves("others", view.link.marks, colours.mark);
   }
   const [g, w] = canvas("lanes", lane_rows.length * (tall + pad) + 26);
@@ -578,7 +579,7 @@ function show_run(index) {
     $("colour").replaceChildren(...modes.map(([v, t]) => { const o = element("option", t); o.value = v; return o; }));
     colouring = ""; from = 0; to = view.length || 1;
     const drawn = element("span", `${count(view.n)} ops, ${count(view.m)} buffers, ${time(view.ideal)} with everything resident, peak live ${bytes(view.peak)} at ${op_text(view.peak_op)}. `);
-    drawn.dataset.figure = "drawn"; drawn.dataset.value = JSON.stringify({ops: view.n, buffers: view.m, ideal_ns: view.ops.duration.reduce((s, d) => s + d, 0), peak_live_bytes: view.peak, peak_op: view.peak_op, idle_byte_ns: view.buffers.idle.reduce((s, d, i) => s + d * view.buffers.bytes[i], 0), evicted: view.link.evict.length, fetched: view.link.fetch.length});
+    drawn.dataset.figure = "drawn"; drawn.dataset.value = JSON.stringify({ops: view.n, buffers: view.m, ideal_ns: view.ops.duration.reduce((s, d) => s + d, 0), peak_live_bytes: view.peak, peak_op: view.peak_op, idle_byte_ns: view.buffers.idle.reduce((s, d, i) => s + d * view.buffers.bytes[i], 0), copied_in: view.link.in.length, copied_out: view.link.out.length});
     $("caption").replaceChildren(drawn, view.observed ? `As it ran while it was learned: ${time(view.length)} on the device.` : "Ops follow each other without a pause: the trace does not say when they ran.");
     legend(); tables(); evictions(); draw();
   }

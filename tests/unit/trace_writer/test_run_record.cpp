@@ -37,6 +37,13 @@ TEST_CASE("kinds and events of a newer version are passed over") {
     CHECK(run->buffers.empty());
 }
 
+TEST_CASE("what is copied ahead of need has been moved out") {
+    const auto run = parse_run("f", header + "{\"kind\":\"event\",\"event\":\"clean\",\"buffer\":2,\"bytes\":30}\n{\"kind\":\"event\",\"event\":\"evict_clean\",\"buffer\":2,\"bytes\":30}\n");
+    REQUIRE(run);
+    REQUIRE(run->buffers.size() == 1);
+    CHECK(run->buffers[0].out == Bytes(30));
+}
+
 TEST_CASE("sums of absurd sizes saturate") {
     std::string text = header;
     for (int i = 0; i < 4; ++i) text += "{\"kind\":\"event\",\"event\":\"fetch\",\"buffer\":0,\"bytes\":4611686018427387904}\n";
