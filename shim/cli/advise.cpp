@@ -171,8 +171,8 @@ void advise(const AdviseArguments& arguments) {
     }
     Bytes host = Bytes::max();
     if (!arguments.host.empty()) {
-        const auto given = parse_memory(arguments.host, policy::Liveness(traces[0]).peak());
-        if (!given) fail(fmt::format("host {}", given.error().message));
+        const auto given = parse_memory("--host", arguments.host, policy::Liveness(traces[0]).peak());
+        if (!given) fail(given.error());
         host = *given;
     }
     std::vector<Advice> advice;

@@ -24,16 +24,17 @@ Expected<Links> parse_links(const std::string& text) {
     const std::size_t comma = text.find(',');
     const std::string_view all = text;
     const bool good = parse_rate(all.substr(0, comma), links.in) && (comma == std::string::npos || parse_rate(all.substr(comma + 1), links.out));
-    if (!good) return tl::make_unexpected(Error{fmt::format("link {}: expected GB/s such as 55, or 55,50 for in and out", text)});
+    if (!good) return tl::make_unexpected(Error{fmt::format("--link {}: expected GB/s such as 55, or 55,50 for in and out", text)});
     if (comma == std::string::npos) links.out = links.in;
     return links;
 }
 
-Expected<Bytes> parse_memory(const std::string& text, Bytes whole) {
+Expected<Bytes> parse_memory(const char* option, const std::string& text, Bytes whole) {
     Size size;
-    if (text.empty() || !parse_value(text, size) || size.form == Size::Form::automatic)
-        return tl::make_unexpected(Error{fmt::format("memory {}: expected a size such as 12GiB, 800MiB or 50% of peak live", text)});
-    return size.resolve(whole, whole);
+    const auto parsed = text.empty() ? Expected<void>() : parse_value(text, size);
+    if (parsed && size.form != Size::Form::automatic) return size.resolve(whole, whole);
+    const bool particular = !parsed && parsed.error().message.find("auto") == std::string::npos;  // auto is nothing here
+    return tl::make_unexpected(Error{fmt::format("{} {}: expected {}", option, text, particular ? parsed.error().message : "a size such as 12GiB, 800MiB or 50% of peak live")});
 }
 
 }  // namespace udnnmem::cli

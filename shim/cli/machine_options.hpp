@@ -15,7 +15,7 @@ struct Links {
 // "15.75" or "55,50": GB/s into the device, out of it. Error: what was expected.
 Expected<Links> parse_links(const std::string& text);
 
-// "12GiB", "800MB", "50%" of `whole`. Error: what was expected.
-Expected<Bytes> parse_memory(const std::string& text, Bytes whole);
+// "12GiB", "800MB", "50%" of `whole`, as given with `option`. Error: what was expected.
+Expected<Bytes> parse_memory(const char* option, const std::string& text, Bytes whole);
 
 }  // namespace udnnmem::cli

@@ -93,7 +93,7 @@ Json compute_of(const Trace& trace, const IterationView& view, Json& summary) {
     return {{"ideal_ns", view.ideal.value}, {"flops", flops}, {"flops_known_ns", known}, {"rates", rates}, {"mean_error", flops > 0 ? Json(error / known) : Json(nullptr)}};
 }
 
-Json memory_of(const Trace& trace, const IterationView& view, Bytes memory, Json& summary) {
+Json memory_of(const Trace& trace, const IterationView& view, std::optional<Bytes> memory, Json& summary) {
     // allocated - released, op by op, as the trace has them.
     std::int64_t allocated = 0, released = 0;
     std::vector<std::vector<std::int32_t>> born(trace.ops.size() + 1), dies(trace.ops.size() + 1);
@@ -111,13 +111,13 @@ Json memory_of(const Trace& trace, const IterationView& view, Bytes memory, Json
         for (const auto id : born[k]) allocated += trace.buffers[static_cast<std::size_t>(id)].bytes.value;
         const std::int64_t used = allocated - released + trace.ops[k].workspace.value;
         list.push_back(used);
-        if (memory.value && used > memory.value) ++above, excess += static_cast<double>(used - memory.value) * static_cast<double>(trace.ops[k].duration.value);
+        if (memory && used > memory->value) ++above, excess += static_cast<double>(used - memory->value) * static_cast<double>(trace.ops[k].duration.value);
     }
     const std::int64_t peak = view.live[static_cast<std::size_t>(view.peak_op)].value;
     std::string line = fmt::format("memory: allocated - released is at most {}, at op {} ({})", human(Bytes(peak)), view.peak_op, trace.ops[static_cast<std::size_t>(view.peak_op)].name);
-    if (memory.value) line += peak <= memory.value ? fmt::format("; M = {} holds at every op", human(memory)) : fmt::format("; M = {} is exceeded at {} ops, by {}·s in all", human(memory), human_count(above), human(Bytes(static_cast<std::int64_t>(excess / 1e9))));
+    if (memory) line += peak <= memory->value ? fmt::format("; M = {} holds at every op", human(*memory)) : fmt::format("; M = {} is exceeded at {} ops, by {}·s in all", human(*memory), human_count(above), human(Bytes(static_cast<std::int64_t>(excess / 1e9))));
     summary.push_back(line);
-    return {{"memory_bytes", memory.value ? Json(memory.value) : Json(nullptr)}, {"peak_live_bytes", peak}, {"peak_op", view.peak_op}, {"ops_above", memory.value ? Json(above) : Json(nullptr)}, {"excess_byte_seconds", excess / 1e9}, {"live_bytes", list}};
+    return {{"memory_bytes", memory ? Json(memory->value) : Json(nullptr)}, {"peak_live_bytes", peak}, {"peak_op", view.peak_op}, {"ops_above", memory ? Json(above) : Json(nullptr)}, {"excess_byte_seconds", excess / 1e9}, {"live_bytes", list}};
 }
 
 // t = latency + bytes / bandwidth, least squares over the moves of one direction.
@@ -148,8 +148,9 @@ Json link_of(const RunRecord& run, const std::optional<Links>& links, Json& summ
 }
 
 // What each op waits for in our planner's plan: its data (link), room (memory), or nothing (compute).
-Json binds_of(const Trace& trace, Bytes memory, const std::optional<Links>& links, Json& summary) {
-    if (!memory.value || !links) return nullptr;
+Json binds_of(const Trace& trace, std::optional<Bytes> given, const std::optional<Links>& links, Json& summary) {
+    if (!given || !links) return nullptr;
+    const Bytes memory = *given;
     policy::Machine machine;
     machine.memory = memory;
     machine.link_in = links->in;
@@ -229,9 +230,10 @@ std::optional<BatchFit> fit_batches(std::span<const Report> reports) {
 
 Expected<Json> models_of(const RunRecord& run, const IterationView& view, const ModelOptions& options, const std::optional<BatchFit>& batches) {
     const Trace& trace = run.iteration;
-    Bytes memory = run.configs.empty() ? Bytes(0) : run.configs[0].budget;
+    std::optional<Bytes> memory;
+    if (!run.configs.empty() && run.configs[0].budget.value > 0) memory = run.configs[0].budget;
     if (options.memory) {
-        const auto given = parse_memory(*options.memory, view.live[static_cast<std::size_t>(view.peak_op)]);
+        const auto given = parse_memory("--memory", *options.memory, view.live[static_cast<std::size_t>(view.peak_op)]);
         if (!given) return tl::make_unexpected(given.error());
         memory = *given;
     }

@@ -115,7 +115,7 @@ Row check(const PlanArguments& arguments, const profiler::Trace& trace, const po
     if (!file) fail(file.error());
     if (arguments.memory.empty()) machine.memory = file->memory;
     if (arguments.link.empty()) machine.link_in = file->link_in, machine.link_out = file->link_out;
-    if (machine.memory.value <= 0) fail(arguments.check + ": line 1: plan.memory_bytes: is missing, and there is no --memory");
+    if (arguments.memory.empty() && machine.memory.value <= 0) fail(arguments.check + ": line 1: plan.memory_bytes: is missing, and there is no --memory");
     if (!(machine.link_in > 0 && machine.link_out > 0)) fail(arguments.check + ": line 1: plan.link_in, link_out: are missing, and there is no --link");
     Row row{std::move(file->plan)};
     row.outcome = policy::simulate(trace, machine, row.plan);
@@ -133,7 +133,7 @@ void plan(const PlanArguments& arguments) {
 
     policy::Machine machine;
     if (!arguments.memory.empty()) {
-        const auto memory = parse_memory(arguments.memory, live.peak());
+        const auto memory = parse_memory("--memory", arguments.memory, live.peak());
         if (!memory) fail(memory.error());
         machine.memory = *memory;
     } else if (arguments.check.empty()) {
@@ -148,8 +148,8 @@ void plan(const PlanArguments& arguments) {
         fail("plan needs --link (or --check, whose plan says what it was made for)");
     }
     if (!arguments.host.empty()) {
-        const auto host = parse_memory(arguments.host, live.peak());
-        if (!host) fail(fmt::format("host {}", host.error().message));
+        const auto host = parse_memory("--host", arguments.host, live.peak());
+        if (!host) fail(host.error());
         machine.host = *host;
     }
     machine.lookahead = arguments.lookahead;

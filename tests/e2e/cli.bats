@@ -194,6 +194,19 @@ END
     complained "out of memory: report large.jsonl"
 }
 
+@test "report: what only a model needs is refused without one" {
+    for option in --memory --link --batch; do
+        run "$tool" report run.jsonl $option 1
+        complained "$option requires --model"
+    done
+    printf '%s\n' '{"kind":"header","schema":1,"name":"t"}' '{"kind":"buffer","id":0,"bytes":10}' '{"kind":"op","index":0,"name":"op0","duration_ns":5,"writes":[0]}' > one.jsonl
+    "$tool" report one.jsonl --model --memory 0 --link 1 > out
+    grep -q "M = 0 B is exceeded at 1 ops" out
+    grep -q "no plan in 0 B: op 0 waits" out
+    run "$tool" report one.jsonl --model --memory much
+    complained "--memory much: expected a size such as 12GiB"
+}
+
 @test "report reads compressed traces and traces of an iteration" {
     zstd -q run.jsonl
     "$tool" report run.jsonl.zst > a
