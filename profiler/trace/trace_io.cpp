@@ -146,12 +146,22 @@ private:
     std::vector<std::int64_t> ids_;
 };
 
-// A file that ends early names frees, and buffers, that its ops never reach.
+// A file that ends early names frees, and buffers, that its ops never reach. What no op names lives from its alloc_op to the
+// iteration's end, or from its begin to its free_op, where it states but one of them.
 void clip_lives(Trace& trace) {
     const auto count = static_cast<std::int32_t>(trace.ops.size());
     for (TraceBuffer& buffer : trace.buffers) {
         if (buffer.alloc_op.value >= count) buffer.alloc_op = buffer.free_op = OpIndex(-1);
         if (buffer.free_op.value >= count) buffer.free_op = OpIndex(count - 1);
+    }
+    std::vector<bool> named(trace.buffers.size(), false);
+    for (const TraceOp& op : trace.ops)
+        for (const auto* set : {&op.reads, &op.writes})
+            for (const BufferId id : *set) named[static_cast<std::size_t>(id.value)] = true;
+    for (TraceBuffer& buffer : trace.buffers) {
+        if (named[static_cast<std::size_t>(buffer.id.value)] || (buffer.alloc_op.value < 0) == (buffer.free_op.value < 0)) continue;
+        if (buffer.alloc_op.value < 0) buffer.alloc_op = OpIndex(0);
+        else buffer.free_op = OpIndex(count - 1);
     }
 }
 

@@ -1,7 +1,7 @@
 // Trace files: JSON Lines, plain or zstd, one object a line (profiler/trace/README.md has the fields).
 //
 // What is read is normalised: access sets ascending without repeats; a free_op past the last op (the
-// file was cut short) means the last op. Keys and kinds that this version does not know are ignored.
+// file was cut short) means the last op, and so does none of a buffer that no op names. Keys and kinds that this version does not know are ignored.
 #pragma once
 
 #include <string>

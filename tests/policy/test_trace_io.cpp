@@ -10,8 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "policy/compiled.hpp"
+#include "policy/liveness.hpp"
 #include "policy/plan_io.hpp"
 #include "profiler/trace/record.hpp"
+#include "profiler/trace/run_record.hpp"
 #include "profiler/trace/trace_io.hpp"
 #include "tests/catch.hpp"
 #include "tests/policy/patience.hpp"
@@ -101,6 +104,20 @@ TEST_CASE("a trace cut short is read to its last whole line", "[trace]") {
     std::filesystem::remove(path);
     REQUIRE(trace);
     CHECK(trace->ops.size() < 20000);
+}
+
+TEST_CASE("what no op names lives to the iteration's end, or from its begin, for everybody", "[trace]") {
+    const std::string ops = "{\"kind\":\"op\",\"index\":0,\"duration_ns\":1}\n{\"kind\":\"op\",\"index\":1,\"duration_ns\":1}\n{\"kind\":\"op\",\"index\":2,\"duration_ns\":1}\n";
+    for (const char* end : {"\"alloc_op\":1", "\"free_op\":1", "\"alloc_op\":1,\"free_op\":9"}) {
+        const auto trace = parse_trace("F", header + "{\"kind\":\"buffer\",\"id\":0,\"bytes\":10," + end + "}\n" + ops);
+        INFO(end);
+        REQUIRE(trace);
+        REQUIRE(validate(*trace));
+        CHECK(peak_live(*trace) == Bytes(10));
+        CHECK(Liveness(*trace).peak() == Bytes(10));
+        CHECK(CompiledTrace(*trace).peak_live == 10);
+        CHECK((trace->buffers[0].alloc_op == OpIndex(0)) == (std::string(end) == "\"free_op\":1"));
+    }
 }
 
 TEST_CASE("a large trace loads in reasonable time", "[trace]") {
