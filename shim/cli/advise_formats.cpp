@@ -11,13 +11,12 @@
 namespace udnnmem::cli {
 namespace {
 
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 std::string link_name(const Links& links) { return links.in == links.out ? fmt::format("{:g} GB/s", links.in / 1e9) : fmt::format("{:g} GB/s in, {:g} out", links.in / 1e9, links.out / 1e9); }
 
 double samples_per_second(const Advice& advice, const policy::Outcome& outcome) { return outcome.valid && outcome.time.value ? static_cast<double>(advice.batch) * 1e9 / static_cast<double>(outcome.time.value) : 0; }
 
-std::string rate(const Advice& advice, const policy::Outcome& outcome) { return advice.batch ? fmt::format("{:.1f}", samples_per_second(advice, outcome)) : "-"; }
+std::string rate(const Advice& advice, const policy::Outcome& outcome) { return advice.batch && outcome.time.value ? fmt::format("{:.1f}", samples_per_second(advice, outcome)) : "-"; }
 
 std::string batch(const std::optional<std::int64_t>& value) { return value ? human_count(*value) : "-"; }
 
@@ -51,10 +50,10 @@ std::string plot(const Advice& advice) {
         const char* colour = colours[i % std::size(colours)];
         std::string line, dots;
         for (const AdvicePoint& p : advice.links[i].points) {
-            if (!p.outcome.valid) continue;
+            if (!p.outcome.valid || !std::isfinite(p.speed())) continue;
             const double px = x(static_cast<double>(p.memory.value) / 0x1p30), py = y(p.speed());
             line += fmt::format("{:.1f},{:.1f} ", px, py);
-            dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"><title>{} ({} of peak live): {} of ideal, {} an iteration, bound by {}</title></circle>\n", px, py, colour, human(p.memory), percent(p.share), percent(p.speed()), human(p.outcome.time), p.binds);
+            dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"><title>{} ({} of peak live): {} of ideal, {} an iteration, bound by {}</title></circle>\n", px, py, colour, human(p.memory), human_share(p.share), human_share(p.speed()), human(p.outcome.time), p.binds);
         }
         svg += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n{}", line, colour, dots);
         svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" style=\"fill:{}\" text-anchor=\"end\">{}</text>\n", width - right - 4, height - bottom - 10 - 18.0 * static_cast<double>(advice.links.size() - 1 - i), colour, link_name(advice.links[i].links));
@@ -75,10 +74,10 @@ std::string advice_text(std::span<const Advice> all) {
             text += fmt::format("\nlink {}\n{:>12}{:>10}{:>12}{:>10}{:>13}{:>12}{:>12}  {}\n", link_name(link.links), "memory", "of peak", "time", "of ideal", "samples/s", "stalled", "recompute", "bound by");
             for (const AdvicePoint& p : link.points) {
                 if (!p.outcome.valid) {
-                    text += fmt::format("{:>12}{:>10}  no plan: {}\n", human(p.memory), percent(p.share), p.outcome.error);
+                    text += fmt::format("{:>12}{:>10}  no plan: {}\n", human(p.memory), human_share(p.share), p.outcome.error);
                     continue;
                 }
-                text += fmt::format("{:>12}{:>10}{:>12}{:>10}{:>13}{:>12}{:>12}  {}\n", human(p.memory), percent(p.share), human(p.outcome.time), percent(p.speed()), rate(a, p.outcome), human(p.outcome.stall), human(p.outcome.recompute), p.binds);
+                text += fmt::format("{:>12}{:>10}{:>12}{:>10}{:>13}{:>12}{:>12}  {}\n", human(p.memory), human_share(p.share), human(p.outcome.time), human_share(p.speed()), rate(a, p.outcome), human(p.outcome.stall), human(p.outcome.recompute), p.binds);
             }
             text += "smallest memory for";
             for (std::size_t w = 0; w < wanted_speeds.size(); ++w)
@@ -87,7 +86,7 @@ std::string advice_text(std::span<const Advice> all) {
         }
         text += fmt::format("\nat the traced device's speed of compute, with the memory and link of\n{:<20}{:>10}{:>8}{:>10}{:>13}{:>11}{:>11}{:>11}\n", "card", "memory", "GB/s", "of ideal", "samples/s", "bound by", "batch fits", "and pays");
         for (const CardAdvice& c : a.cards)
-            text += fmt::format("{:<20}{:>10}{:>8g}{:>10}{:>13}{:>11}{:>11}{:>11}\n", c.card.name, human(c.memory), c.card.link, c.point.outcome.valid ? percent(c.point.speed()) : "no plan", c.point.outcome.valid ? rate(a, c.point.outcome) : "-",
+            text += fmt::format("{:<20}{:>10}{:>8g}{:>10}{:>13}{:>11}{:>11}{:>11}\n", c.card.name, human(c.memory), c.card.link, c.point.outcome.valid ? human_share(c.point.speed()) : "no plan", c.point.outcome.valid ? rate(a, c.point.outcome) : "-",
                                 c.point.outcome.valid ? c.point.binds : "-", batch(c.fits), batch(c.pays));
         text += "(a batch pays while it reaches 90 % of the samples/s it would have with memory for everything)\n";
     }
@@ -151,7 +150,7 @@ std::string advice_html(std::span<const Advice> all) {
         }
         html += "</table>\n<table><tr><th>card</th><th>memory</th><th>GB/s</th><th>of ideal</th><th>samples/s</th><th>bound by</th><th>batch fits</th><th>and pays</th></tr>\n";
         for (const CardAdvice& c : a.cards)
-            html += fmt::format("<tr><td>{}</td><td>{}</td><td>{:g}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", c.card.name, human(c.memory), c.card.link, c.point.outcome.valid ? percent(c.point.speed()) : "no plan",
+            html += fmt::format("<tr><td>{}</td><td>{}</td><td>{:g}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", c.card.name, human(c.memory), c.card.link, c.point.outcome.valid ? human_share(c.point.speed()) : "no plan",
                                 c.point.outcome.valid ? rate(a, c.point.outcome) : "-", c.point.outcome.valid ? c.point.binds : "-", batch(c.fits), batch(c.pays));
         html += "</table>\n<p>Cards: their memory less 1 GiB and their link, at the traced device's speed of compute. A batch pays while it reaches 90 % of the samples/s it would have with memory for everything.</p>\n";
     }

@@ -1,5 +1,7 @@
 #include "shim/cli/format.hpp"
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 namespace udnnmem::cli {
@@ -15,6 +17,7 @@ std::string human(Bytes bytes) {
 
 std::string human(Nanoseconds time) {
     const auto value = static_cast<double>(time.value);
+    if (time.value < 0 && time.value > INT64_MIN) return "-" + human(Nanoseconds(-time.value));
     if (value < 1e3) return fmt::format("{} ns", time.value);
     if (value < 1e6) return fmt::format("{:.1f} us", value / 1e3);
     if (value < 1e9) return fmt::format("{:.1f} ms", value / 1e6);
@@ -23,6 +26,8 @@ std::string human(Nanoseconds time) {
 }
 
 std::string human_rate(double bytes_per_second) { return fmt::format("{:.2f} GB/s", bytes_per_second / 1e9); }
+
+std::string human_share(double share) { return std::isfinite(share) ? fmt::format("{:.1f} %", 100 * share) : "-"; }
 
 std::string human_count(std::int64_t count) {
     std::string digits = fmt::format("{}", count);

@@ -11,6 +11,7 @@ namespace udnnmem::cli {
 std::string human(Bytes bytes);
 std::string human(Nanoseconds time);
 std::string human_rate(double bytes_per_second);
+std::string human_share(double share);  // "93.1 %"; "-" of an iteration that takes no time
 std::string human_count(std::int64_t count);
 
 }  // namespace udnnmem::cli

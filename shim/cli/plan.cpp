@@ -94,7 +94,7 @@ std::string to_text(const std::vector<Row>& rows, const profiler::Trace& trace, 
                                    human(live.peak()), human(live.largest_working_set()));
     text += fmt::format("memory {} ({:.0f} % of peak live), links {} in, {} out, host {}, recompute {}\n", human(machine.memory), 100 * static_cast<double>(machine.memory.value) / static_cast<double>(std::max<std::int64_t>(1, live.peak().value)),
                         human_rate(machine.link_in), human_rate(machine.link_out), human(machine.host), recompute ? "auto" : "off");
-    text += fmt::format("no plan without recompute is faster than {} ({:.1f} % of ideal; {})\n\n", human(bound.time), 100 * ideal / static_cast<double>(bound.time.value), bound.name);
+    text += fmt::format("no plan without recompute is faster than {} ({} of ideal; {})\n\n", human(bound.time), human_share(ideal / static_cast<double>(bound.time.value)), bound.name);
     text += fmt::format("{:<15}{:>11}{:>10}{:>10}{:>11}{:>11}{:>11}{:>11}{:>10}\n", "policy", "time", "of ideal", "of bound", "stalled", "recompute", "in", "out", "planning");
     for (const Row& row : rows) {
         const policy::Outcome& o = row.outcome;
@@ -103,7 +103,7 @@ std::string to_text(const std::vector<Row>& rows, const profiler::Trace& trace, 
             continue;
         }
         const auto time = static_cast<double>(o.time.value);
-        text += fmt::format("{:<15}{:>11}{:>8.1f} %{:>8.1f} %{:>11}{:>11}{:>11}{:>11}{:>10}\n", row.plan.policy, human(o.time), 100 * ideal / time, 100 * static_cast<double>(bound.time.value) / time, human(o.stall), human(o.recompute), human(o.in), human(o.out),
+        text += fmt::format("{:<15}{:>11}{:>10}{:>10}{:>11}{:>11}{:>11}{:>11}{:>10}\n", row.plan.policy, human(o.time), human_share(ideal / time), human_share(static_cast<double>(bound.time.value) / time), human(o.stall), human(o.recompute), human(o.in), human(o.out),
                             human(Nanoseconds(static_cast<std::int64_t>(row.plan_ms * 1e6))));
     }
     return text;

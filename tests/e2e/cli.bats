@@ -207,6 +207,13 @@ END
     complained "--memory much: expected a size such as 12GiB"
 }
 
+@test "report: a time below 0 has its unit" {
+    for batch in 32 64; do
+        printf '%s\n' '{"kind":"header","schema":1,"name":"r","batch":'$batch'}' '{"kind":"buffer","id":0,"bytes":10}' '{"kind":"op","index":0,"duration_ns":'$((batch * 125000 - 2000000))',"writes":[0]}' > batch$batch.jsonl
+    done
+    "$tool" report --model batch32.jsonl batch64.jsonl | grep -q "t_iter(k) = -2.0 ms + k \* 125.0 us"
+}
+
 @test "report reads compressed traces and traces of an iteration" {
     zstd -q run.jsonl
     "$tool" report run.jsonl.zst > a

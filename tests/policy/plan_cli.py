@@ -82,6 +82,16 @@ class Tests:
             assert row["peak_bytes"] <= row["memory_bytes"]
         assert min(rows, key=lambda row: row["time_ns"])["time_ns"] >= 0.999 * rows[-1]["time_ns"], "udnn is beaten"
 
+    def test_no_time_at_all(self):
+        trace = self.folder / "zero.jsonl"
+        records = [json.loads(line) for line in chain(4, 4).splitlines()]
+        trace.write_text("".join(json.dumps({**record, "duration_ns": 0} if record["kind"] == "op" else record) + "\n" for record in records))
+        done = run("plan", trace, "--memory", "100%", "--link", "1")
+        assert done.returncode == 0 and "nan" not in done.stdout and re.search(r"udnn +0 ns +- +- ", done.stdout), done
+        for form in ("text", "html", "json"):
+            done = run("advise", trace, "--link", "1", "--time", "0.01", "--format", form)
+            assert done.returncode == 0 and not re.search(r"\b(nan|inf)\b", done.stdout, re.I), (form, done)
+
     def test_infeasible_is_said(self):
         done = run("plan", self.trace, "--memory", "1MiB", "--link", "25", "--policy", "belady", "--json")
         row = json.loads(done.stdout)
