@@ -39,7 +39,11 @@ Expected<std::string> decompress(const std::string& path, const std::string& pac
     for (bool more = true; more;) {
         ZSTD_outBuffer output{piece.data(), piece.size(), 0};
         const std::size_t state = ZSTD_decompressStream(context.get(), &output, &input);
-        if (ZSTD_isError(state)) return failed(path, fmt::format("damaged zstd data at byte {}: {}", input.pos, ZSTD_getErrorName(state)));
+        if (ZSTD_isError(state)) {
+            const std::size_t end = packed.find_last_not_of('\0') + 1;  // a file system may fill up with zeros what a power cut left unwritten
+            if (end < packed.size()) return decompress(path, packed.substr(0, end));
+            return failed(path, fmt::format("damaged zstd data at byte {}: {}", input.pos, ZSTD_getErrorName(state)));
+        }
         text.append(piece, 0, output.pos);
         if (text.size() > longest_text) return failed(path, "more than 8 GiB of text");
         more = input.pos < input.size || output.pos == output.size;
