@@ -32,9 +32,12 @@ int main(int argc, char** argv) {
     udnnmem::cli::add_top_command(app);
     udnnmem::cli::add_doctor_command(app);
     add_options_table_command(app);
+    std::string help = "udnnmem --help";
     try {
         const auto known = app.get_subcommands([&](const CLI::App* command) { return !words.empty() && command->check_name(words[0]); });
         if (!words.empty() && words[0].compare(0, 1, "-") != 0 && known.empty()) udnnmem::cli::fail("unknown command " + words[0] + " (udnnmem --help lists them)");
+        if (!words.empty() && words[0].compare(0, 1, "-") == 0 && words[0] != "-h" && words[0] != "--help" && words[0] != "--version") udnnmem::cli::fail("unknown option " + words[0] + " (udnnmem --help lists what there is)");
+        if (!known.empty()) help = "udnnmem " + words[0] + " --help";
         std::reverse(words.begin(), words.end());  // as CLI11 takes a vector
         app.parse(words);
     } catch (const CLI::RuntimeError& e) {
@@ -42,7 +45,7 @@ int main(int argc, char** argv) {
     } catch (const CLI::Success& e) {
         return app.exit(e);
     } catch (const CLI::ParseError& e) {
-        std::fprintf(stderr, "udnnmem: %s (udnnmem --help lists what there is)\n", e.what());
+        std::fprintf(stderr, "udnnmem: %s (%s lists what there is)\n", e.what(), help.c_str());
         return 2;
     } catch (const std::bad_alloc&) {
         std::fputs("udnnmem: out of memory:", stderr);

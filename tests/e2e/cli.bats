@@ -47,6 +47,8 @@ json() { python3 -c 'import json, sys; r = json.loads(sys.stdin.readline()); pri
     run "$tool" run --bugdet 3 true; complained "--bugdet"
     run "$tool" run --budget; complained "--budget"
     run "$tool" report; complained "TRACE"
+    run "$tool" report run.jsonl --formt json; complained "(udnnmem report --help lists"
+    run "$tool" -x report run.jsonl; complained "unknown option -x"
     run "$tool" report run.jsonl --format pdf; complained "pdf"
     run "$tool" doctor now; complained "now"
 }
