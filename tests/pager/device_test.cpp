@@ -208,7 +208,7 @@ TEST_CASE("the mover outlives its context") {
     REQUIRE(p.device->free(gone, CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
     p.pager->streams().mark_tails();
     SECTION("while a plan goes on") {
-        p.pager->context_destroying(reinterpret_cast<CUcontext>(1));
+        p.pager->context_destroying(reinterpret_cast<CUcontext>(1), true);
         const Order out{Order::Kind::evict, p.at(x), p.at(x)->id, p.pager->ops()};
         p.device->order(&out, 1);
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -225,7 +225,7 @@ TEST_CASE("the mover outlives its context") {
             launched = p.launch(2, {c}, 5);
         });
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        p.pager->context_destroying(reinterpret_cast<CUcontext>(1));
+        p.pager->context_destroying(reinterpret_cast<CUcontext>(1), true);
         p.pager->leave(op, CUDA_SUCCESS);
         waits.join();
         CHECK(launched == CUDA_SUCCESS);
@@ -255,7 +255,7 @@ TEST_CASE("a device's mover works in a context of that device") {
         FakeGpu::set_context(2);
         const CUdeviceptr b = p.allocate(2);
         REQUIRE(p.launch(1, {b}) == CUDA_SUCCESS);
-        p.pager->context_destroying(reinterpret_cast<CUcontext>(1));
+        p.pager->context_destroying(reinterpret_cast<CUcontext>(1), true);
         FakeGpu::set_context(3);
         REQUIRE(p.launch_everything(3) == CUDA_SUCCESS);
         CHECK(p.gpu.contexts_of_streams() == std::vector{1, 1, 1, 2, 2, 2});

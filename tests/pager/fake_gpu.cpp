@@ -172,6 +172,7 @@ Driver FakeGpu::driver() {
         *context = context_of(std::exchange(t_context, t_pushed.back()));
         return t_pushed.pop_back(), CUDA_SUCCESS;
     };
+    d.cuStreamGetCtx = [](CUstream, CUcontext* context) { return *context = context_of(t_context), CUDA_SUCCESS; };
     d.cuCtxGetDevice = [](CUdevice* device) { return *device = t_context == 3, t_context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; };
     d.cuDeviceGetCount = [](int* count) { return *count = 2, CUDA_SUCCESS; };
     d.cuDeviceGetAttribute = [](int* value, CUdevice_attribute, CUdevice) { return *value = 0, CUDA_SUCCESS; };
