@@ -1,5 +1,4 @@
-// Small allocations, carved from slabs that never leave the device: 512-byte units (what textures are
-// aligned to, and cuMemAlloc with them), first fit, neighbours merged.
+// Small allocations, carved from slabs that never leave the device: 256-byte units, first fit, neighbours merged.
 //
 // Invariants: guarded by the device's mutex; a slab is a pinned Buffer; a block freed in stream order is given
 // only to its own stream until every op before the free has completed.
@@ -19,7 +18,7 @@ class DevicePager;
 
 class SlabAllocator {
   public:
-    static constexpr std::size_t kUnit = 512;
+    static constexpr std::size_t kUnit = 256;
 
     explicit SlabAllocator(DevicePager& device) : device_(device) {}
 

@@ -1,10 +1,11 @@
 // Driver calls that the library makes on the program's threads and that a stream capture, of this thread or another, would
-// refuse and be invalidated by (CUDA's "potentially unsafe" calls: queries of events, waits, allocations). Each is made in the
-// thread's relaxed capture mode, whatever is captured at the time; the program's own mode is back when it returns.
-// Two exchanges of a value that is the thread's own; thread-safe.
+// refuse and be invalidated by (CUDA's "potentially unsafe" calls: queries of events, waits, allocations). While anything is
+// captured each is made in the thread's relaxed capture mode; the program's own mode is back when it returns. A capture is
+// known before it begins. Thread-safe.
 #pragma once
 
 #include "interpose/driver.hpp"
+#include "shim/preload/session.hpp"
 
 namespace udnnmem::preload {
 
@@ -15,6 +16,8 @@ template <class... A>
 struct Uncaptured<CUresult (*)(A...)> {
     template <auto Real>
     static CUresult call(A... arguments) {
+        Session* const session = Session::get();
+        if (!session || !session->pager().streams().capturing()) [[likely]] return Real()(arguments...);
         const auto exchange = UDNNMEM_REAL(cuThreadExchangeStreamCaptureMode);
         CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
         const bool relaxed = exchange(&mode) == CUDA_SUCCESS;

@@ -91,14 +91,6 @@ void late_write(unsigned seed) {
   }
 }
 
-// A texture's offset in memory of cuMemAlloc is 0, however little was asked for: 512 bytes are a texture's alignment.
-void small_aligned(unsigned seed) {
-  World w(seed);
-  int alignment;
-  CHECK(cuDeviceGetAttribute(&alignment, CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, 0));
-  for (const size_t bytes : {1, 100, 1000, 256, 3000, 5}) tell("off by", w.allocate(bytes) % alignment);
-}
-
 // ---- frees ----
 
 // Freed in stream order behind a kernel of another stream; allocated again by a third, and written at once.
@@ -418,7 +410,6 @@ const std::vector<Trap> memory_traps = {
     {"launch-storm", Needs::moves, launch_storm},
     {"two-hungry", Needs::moves, two_hungry},
     {"late-write", Needs::moves, late_write},
-    {"small-aligned", Needs::nothing, small_aligned},
     {"free-behind", Needs::nothing, free_behind<kWords>},
     {"free-behind-small", Needs::nothing, free_behind<500>},
     {"free-waits", Needs::nothing, free_waits},
