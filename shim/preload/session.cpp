@@ -180,6 +180,7 @@ void Session::move_ended(std::uint64_t move) { profiler::nvtx::end(move); }
 
 void Session::thread_started() {
     interpose::hold_guard_for_life();
+    t_relaxed = true;  // it is the first thing that the mover does
     pthread_setname_np(pthread_self(), "udnnmem-mover");
 }
 

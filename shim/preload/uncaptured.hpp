@@ -9,6 +9,9 @@
 
 namespace udnnmem::preload {
 
+// The mover's thread, which is in relaxed mode for good.
+inline thread_local bool t_relaxed __attribute__((tls_model("initial-exec"))) = false;
+
 template <class Pointer>
 struct Uncaptured;
 
@@ -17,7 +20,7 @@ struct Uncaptured<CUresult (*)(A...)> {
     template <auto Real>
     static CUresult call(A... arguments) {
         Session* const session = Session::get();
-        if (!session || !session->pager().streams().capturing()) [[likely]] return Real()(arguments...);
+        if (t_relaxed || !session || !session->pager().streams().capturing()) [[likely]] return Real()(arguments...);
         const auto exchange = UDNNMEM_REAL(cuThreadExchangeStreamCaptureMode);
         CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
         const bool relaxed = exchange(&mode) == CUDA_SUCCESS;
