@@ -1,24 +1,25 @@
 #!/usr/bin/env python3
-"""Ops are timed by CUPTI while the iteration is learned, and CUPTI is gone for good afterwards.
+"""Ops are timed by CUPTI until an iteration was told, or for two seconds, and CUPTI is gone for good afterwards.
 
 With the fake of tests/softgpu/cupti, which hands out the software GPU's own times: the trace's times are those, to the
-nanosecond. With another subscriber, another version, or no CUPTI: event pairs, said once. With the toolkit's own CUPTI,
+nanosecond; graphs, of which CUPTI has many records, are timed by events. With another subscriber, another version, or no CUPTI: event pairs, said once. With the toolkit's own CUPTI,
 which refuses the software GPU: the same. Under nsys, ncu and compute-sanitizer, as far as their environment tells: CUPTI is theirs.
 """
 import json, pathlib, sys, tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.e2e.harness import BUILD, SOFTGPU, WORKLOADS, Run, Suite, environment
+from tests.e2e.harness import BUILD, SOFTGPU, WORKLOADS, Run, Suite, environment, settled
 
 FAKE = f"{SOFTGPU}:{BUILD / 'softgpu/cupti'}"
 TOOLKIT = pathlib.Path([l.split(":=")[1].strip() for l in (BUILD / "config.mk").read_text().splitlines() if l.startswith("CUDA_HOME")][0])
 
 
-def run(folder, build="runtime", memory="4GiB", libraries=FAKE, **options):
+def run(folder, build="runtime", memory="4GiB", libraries=FAKE, command=None, **options):
     trace, log = folder / "t.jsonl", folder / "log.json"
     for path in (trace, log):
         path.unlink(missing_ok=True)
+    options.setdefault("UDNNMEM_TEST_CUPTI_MS", 600000)   # a crowded machine may need its time
     # An iteration of the graph build is four ops; an iteration is watched for some 2,000 ops before it is believed.
-    done = Run([WORKLOADS / f"digits-{build}", "--depth", "16", "--width", "32", "--batch", "256", "--iterations", "700" if build == "graph" else "24"],
+    done = Run(command or [WORKLOADS / f"digits-{build}", "--depth", "16", "--width", "32", "--batch", "256", "--iterations", "700" if build == "graph" else "24"],
                environment(preload=True, libraries=libraries, SOFTGPU_MEMORY=memory, UDNNMEM_TRACE=trace, UDNNMEM_DEBUG="info", FAKE_CUPTI_LOG=log, **options))
     ops, learned = [], None
     for line in trace.read_text().splitlines() if trace.exists() else []:
@@ -36,10 +37,12 @@ def check_times(suite, folder, build, memory, expected):
     if not suite.check(done.status == 0 and log and ops, f"{what}: runs with CUPTI", done.tail()):
         return
     suite.check(done.output == expected, f"{what}: the same bits")
+    ops = [op for op in ops if op["name"] != "cuGraphLaunch"]
     suite.check("ops are timed by CUPTI" in done.error and "event pairs" not in done.error, f"{what}: it says that CUPTI times the ops")
     suite.check(log["pushes"] == log["pops"] > 2 * len(ops), f"{what}: each op is told once", f"    {log['pushes']} {log['pops']}")
     spans = {}
     for i, _, begin, end in log["ops"]:
+        i &= 0xffff   # the rest says which stream
         a, b = spans.get(i, (begin, end))
         spans[i] = min(a, begin), max(b, end)
     # The iteration is a stretch of the ops that were told: it begins where they did, on one clock, and each of its ops takes the
@@ -48,12 +51,32 @@ def check_times(suite, folder, build, memory, expected):
     starts = [spans[i][0] if i in spans else None for i in range(count)]
     times = [spans[i][1] - spans[i][0] if i in spans else None for i in range(count)]
     at = [p for p in range(count - n + 1) if len({op["start_ns"] - starts[p + k] if starts[p + k] is not None else None for k, op in enumerate(ops)}) == 1]
-    if suite.check(len(at) == 1, f"{what}: the ops begin when the software GPU says", f"    {at} {[op['start_ns'] - ops[0]['start_ns'] for op in ops[:6]]}"):
+    if suite.check(len(at) == 1, f"{what}: the ops begin when the software GPU says", f"    {len(at)} {at[:6]} {[op['start_ns'] - ops[0]['start_ns'] for op in ops[:6]]}"):
         wanted = [min(t for t in (times[at[0] + k], times[at[0] + k + n] if at[0] + k + n < count else None) if t is not None) for k in range(n)]
         # Of the last ops the second time may not have been known yet.
         suite.check(all(op["duration_ns"] in (w, times[at[0] + k]) for k, (op, w) in enumerate(zip(ops, wanted))), f"{what}: and last as long, to the nanosecond", f"    {wanted[:6]} {[op['duration_ns'] for op in ops[:6]]}")
     suite.check(log["finalised"] == 1 and log["subscribed"] == 0 and log["enabled"] == 0 and log["late"] == 0, f"{what}: CUPTI is detached, and never called again", f"    { {k: v for k, v in log.items() if k != 'ops'} }")
     suite.check(log["pushes"] < done.report["ops"], f"{what}: before the program ends", f"    {log['pushes']} of {done.report['ops']}")
+    suite.check(all(name.startswith(("cuLaunch", "cuMemcpy", "cuMemset")) for name in log["apis"]), f"{what}: only calls that submit work are recorded", f"    {log['apis']}")
+
+
+def check_bounds(suite, folder, expected):
+    pushes = settled(lambda n: n < 8 * 160, lambda: run(folder)[3]["pushes"])
+    suite.check(pushes < 8 * 160, "CUPTI is left as soon as the iteration of 160 ops is told", f"    {pushes}")
+    done, learned, ops, log = settled(lambda r: r[3] and r[3]["pushes"] < 2 * 160, lambda: run(folder, UDNNMEM_TEST_CUPTI_MS=1))
+    suite.check(done.status == 0 and done.output == expected and learned and log and log["finalised"] == 1 and log["late"] == 0, "found or not found, CUPTI is left", f"    {log}\n{done.tail()}")
+    suite.check(log and log["pushes"] < 2 * len(ops), "found or not found: when its time is up", f"    {log and log['pushes']} {len(ops)}")
+    suite.check(ops and all(op["duration_ns"] > 0 and op["start_ns"] > 0 for op in ops if "mem" not in op["name"]), "found or not found: every kernel has its time")
+    # Found within the program's last moments, or not at all: its statics go before ours end.
+    done, learned, ops, log = run(folder, command=[WORKLOADS / "vadd"])
+    suite.check(done.status == 0 and log and log["pushes"] > 0 and log["finalised"] == 1 and log["late"] == 0, "at exit CUPTI is left while it is there", f"    {log}\n{done.tail()}")
+
+
+def check_beside(suite, folder):
+    """A graph's time is that of all its nodes, also where ops of another stream end meanwhile."""
+    done, learned, ops, log = run(folder, command=[WORKLOADS / "beside", 14])
+    times = [op["duration_ns"] for op in ops if op["name"] == "cuGraphLaunch"]
+    suite.check(done.status == 0 and len(times) == 1 and times[0] > 0.6 * int(done.output), "a graph beside another stream's ops: all its nodes are timed", f"    {times} {done.output}{done.tail()}")
 
 
 TOOLS = {"nsys": {"NSYS_PROFILING_SESSION_ID": 7}, "ncu": {"NV_NSIGHT_INJECTION_PORT_BASE": 49152}, "compute-sanitizer": {"NV_SANITIZER_INJECTION_PORT_BASE": 49152}}
@@ -85,6 +108,8 @@ def main():
             suite.check(ops and all(op["duration_ns"] > 0 and op["start_ns"] > 0 for op in ops if "mem" not in op["name"]), f"{what}: every kernel has its time")
             suite.check(not log or (log["pushes"] == 0 and log["late"] == 0), f"{what}: CUPTI is left alone", f"    {log and log['pushes']}")
             print(f"{what}: {said[0].split('learned: ')[-1] if said else '-'}")
+        check_bounds(suite, folder, plain.output)
+        check_beside(suite, folder)
         beside_tools(suite, folder, plain.output)
     suite.finish()
 

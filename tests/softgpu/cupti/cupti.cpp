@@ -1,10 +1,12 @@
 // See README.md. Strict where the real one is silent: whoever calls after cuptiFinalize() is counted.
 #include <cupti.h>
 #include <dlfcn.h>
+#include <time.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
@@ -29,6 +31,7 @@ struct State {
     CUpti_CallbackFunc callback = nullptr;
     void* user = nullptr;
     std::set<int> enabled;
+    std::set<CUpti_CallbackId> apis, apis_ever;   // of which there are records
     CUpti_BuffersCallbackRequestFunc wanted = nullptr;
     CUpti_BuffersCallbackCompleteFunc full = nullptr;
     std::vector<std::pair<std::uint64_t, std::uint64_t>> correlations;  // op, external id: not yet handed over
@@ -36,6 +39,9 @@ struct State {
     std::vector<std::pair<std::uint64_t, Ended>> all;                   // external id
     std::map<std::uint64_t, std::uint64_t> external;                    // by op
     long pushes = 0, pops = 0, flushes = 0, late = 0;
+    long others = 0;   // records of work that nobody pushed
+    std::int64_t since = 0, until = 0;   // subscribed, finalised
+    bool gone = false;                   // the library's own end at exit has been
 };
 State& state() {
     static State* s = new State;
@@ -43,15 +49,18 @@ State& state() {
 }
 thread_local std::vector<std::uint64_t> stack;
 
+// As many as a caller has to choose from.
+constexpr const char* callbacks[] = {"", "cuLaunchKernel", "cuCtxGetCurrent", "cuMemcpyHtoDAsync_v2", "cuEventRecord", "cuMemsetD8Async", "cuMemAlloc_v2", "cuLaunchKernelEx"};
+
 bool mode(const char* name) {
     const char* text = std::getenv("FAKE_CUPTI");
     return text && std::strcmp(text, name) == 0;
 }
 
 void submitted(std::uint64_t op) {
-    if (stack.empty()) return;
     State& s = state();
     std::lock_guard lock(s.mutex);
+    if (stack.empty() || (s.apis.empty() && !s.enabled.count(CUPTI_ACTIVITY_KIND_DRIVER))) return void(++s.others);   // only calls that are recorded are correlated
     s.correlations.emplace_back(op, stack.back());
     s.external[op] = stack.back();
 }
@@ -75,19 +84,46 @@ void write_log() {
     if (!file) return;
     State& s = state();
     std::lock_guard lock(s.mutex);
-    std::fprintf(file, "{\"subscribed\":%d,\"finalised\":%d,\"enabled\":%zu,\"pushes\":%ld,\"pops\":%ld,\"flushes\":%ld,\"late\":%ld,\"ops\":[", s.subscribed, s.finalised, s.enabled.size(), s.pushes, s.pops, s.flushes, s.late);
+    std::fprintf(file, "{\"subscribed\":%d,\"finalised\":%d,\"enabled\":%zu,\"pushes\":%ld,\"pops\":%ld,\"flushes\":%ld,\"late\":%ld,\"others\":%ld,\"attached_ns\":%lld,\"apis\":[", s.subscribed, s.finalised, s.enabled.size() + s.apis.size(), s.pushes, s.pops, s.flushes, s.late, s.others,
+                 static_cast<long long>(s.until - s.since));
     bool first = true;
+    for (const CUpti_CallbackId id : s.apis_ever) std::fprintf(file, "%s\"%s\"", std::exchange(first, false) ? "" : ",", callbacks[id]);
+    std::fprintf(file, "],\"ops\":[");
+    first = true;
     for (const auto& [id, e] : s.all) std::fprintf(file, "%s[%llu,\"%s\",%lld,%lld]", std::exchange(first, false) ? "" : ",", (unsigned long long)id, e.kind.c_str(), (long long)e.begin, (long long)e.end);
     std::fprintf(file, "]}\n");
     std::fclose(file);
 }
 
+// What the real one's statics are: made when the library is loaded, gone before those of who was there before it.
+struct Statics {
+    ~Statics() {
+        {
+            std::lock_guard lock(state().mutex);
+            state().gone = true;
+        }
+        write_log();
+    }
+} statics;
+
 // Counts calls that come after the end; every function begins with it.
 bool over() {
     State& s = state();
-    std::lock_guard lock(s.mutex);
-    s.late += s.finalised;
-    return s.finalised;
+    bool gone;
+    {
+        std::lock_guard lock(s.mutex);
+        s.late += s.finalised || s.gone;
+        gone = s.gone;
+        if (!gone) return s.finalised;
+    }
+    write_log();
+    return gone;
+}
+
+std::int64_t monotonic() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1'000'000'000LL + t.tv_nsec;
 }
 #define ENTER                                             \
     if (over()) return CUPTI_ERROR_NOT_INITIALIZED
@@ -110,10 +146,9 @@ EXPORT cuptiGetVersion(std::uint32_t* version) {
 }
 EXPORT cuptiSubscribe(CUpti_SubscriberHandle* subscriber, CUpti_CallbackFunc callback, void* user) {
     ENTER;
-    std::atexit(write_log);
     if (mode("busy")) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
     State& s = state();
-    s.subscribed = true, s.callback = callback, s.user = user;
+    s.subscribed = true, s.callback = callback, s.user = user, s.since = monotonic();
     *subscriber = reinterpret_cast<CUpti_SubscriberHandle>(&s);
     return CUPTI_SUCCESS;
 }
@@ -127,7 +162,7 @@ EXPORT cuptiFinalize(void) {
     watch(nullptr);
     State& s = state();
     std::lock_guard lock(s.mutex);
-    s.finalised = true, s.subscribed = false;
+    s.finalised = true, s.subscribed = false, s.until = monotonic();
     return CUPTI_SUCCESS;
 }
 // The driver is called at once: an entry and an exit of cuCtxGetCurrent.
@@ -151,6 +186,20 @@ EXPORT cuptiActivityEnable(CUpti_ActivityKind kind) {
 EXPORT cuptiActivityDisable(CUpti_ActivityKind kind) {
     ENTER;
     state().enabled.erase(kind);
+    return CUPTI_SUCCESS;
+}
+EXPORT cuptiGetCallbackName(CUpti_CallbackDomain domain, std::uint32_t id, const char** name) {
+    ENTER;
+    if (domain != CUPTI_CB_DOMAIN_DRIVER_API || id == 0 || id >= std::size(callbacks)) return CUPTI_ERROR_INVALID_PARAMETER;
+    *name = callbacks[id];
+    return CUPTI_SUCCESS;
+}
+EXPORT cuptiActivityEnableDriverApi(CUpti_CallbackId id, std::uint8_t on) {
+    ENTER;
+    State& s = state();
+    std::lock_guard lock(s.mutex);
+    if (on) s.apis.insert(id), s.apis_ever.insert(id);
+    else s.apis.erase(id);
     return CUPTI_SUCCESS;
 }
 EXPORT cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc wanted, CUpti_BuffersCallbackCompleteFunc full) {

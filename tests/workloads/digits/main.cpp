@@ -36,10 +36,11 @@ const char usage[] =
     "  --seed N         of weights and batches (1)\n"
     "  --evaluate N     count the right answers on the test images after every N steps\n"
     "  --last N,B       every N-th step has a batch of B\n"
+    "  --first N,B      the first N steps have a batch of B\n"
     "  --accumulate N   a step is on the gradients of N batches\n"
     "  --models N,T     N networks that take turns of T steps\n"
     "  --random-depth N each step uses a random choice of N sets of blocks\n"
-    "                   (none of these five in the build with graphs, whose steps are all alike)\n"
+    "                   (none of these six in the build with graphs, whose steps are all alike)\n"
     "  --list FILE      write down what the network asks of the device (listing.hpp)\n"
     "  --report-peak    print the peak of the program's own live device bytes\n";
 
@@ -48,7 +49,7 @@ struct Options {
   float rate = 0;
   long iterations = 60, epochs = 0;
   uint64_t seed = 1;
-  long evaluate = 0, last_every = 0, last_batch = 0, accumulate = 1, models = 1, turn = 1, depths = 0;
+  long evaluate = 0, last_every = 0, last_batch = 0, first = 0, first_batch = 0, accumulate = 1, models = 1, turn = 1, depths = 0;
   bool report_peak = false;
   std::string list;
 };
@@ -84,12 +85,12 @@ Options parse(int argc, char** argv) {
     else if (name == "--evaluate") o.evaluate = whole(n, value, 1, 1000000);
     else if (name == "--accumulate") o.accumulate = whole(n, value, 1, 1000);
     else if (name == "--random-depth") o.depths = whole(n, value, 1, 1000);
-    else if (name == "--last" || name == "--models") {
+    else if (name == "--last" || name == "--first" || name == "--models") {
       const char* comma = strchr(value, ',');
       if (!comma) refuse(name + " needs two whole numbers with a comma between them");
-      const bool last = name == "--last";
-      (last ? o.last_every : o.models) = whole(n, std::string(value, comma).c_str(), 1, 1000000);
-      (last ? o.last_batch : o.turn) = whole(n, comma + 1, last ? 4 : 1, 1000000);
+      const bool last = name == "--last", first = name == "--first";
+      (last ? o.last_every : first ? o.first : o.models) = whole(n, std::string(value, comma).c_str(), 1, 1000000);
+      (last ? o.last_batch : first ? o.first_batch : o.turn) = whole(n, comma + 1, last || first ? 4 : 1, 1000000);
     }
     else if (name == "--list") o.list = value;
     else if (name == "--lr") {
@@ -104,6 +105,7 @@ Options parse(int argc, char** argv) {
     } else refuse("'" + name + "' is unknown");
   }
   if (o.last_batch % 4 || o.last_batch > o.shape.batch) refuse("--last needs a batch that is a multiple of 4 and no larger than --batch");
+  if (o.first_batch % 4 || o.first_batch > o.shape.batch) refuse("--first needs a batch that is a multiple of 4 and no larger than --batch");
   if (o.shape.width % 4 || o.shape.batch % 4) refuse("--width and --batch must be multiples of 4");
   if (o.rate == 0) o.rate = o.shape.optimiser == Optimiser::adam ? 0.006f : o.shape.optimiser == Optimiser::momentum ? 0.1f : 0.5f;
   if (o.epochs) o.iterations = (o.epochs * train_count + o.shape.batch - 1) / o.shape.batch;
@@ -165,7 +167,7 @@ int train(const Options& o) {
   };
   for (long step = 1; step <= o.iterations; step++) {
     Network& network = *networks[(step - 1) / o.turn % o.models];
-    const std::vector<int> batch = next_batch(o.last_every && step % o.last_every == 0 ? o.last_batch : o.shape.batch);
+    const std::vector<int> batch = next_batch(step <= o.first ? o.first_batch : o.last_every && step % o.last_every == 0 ? o.last_batch : o.shape.batch);
     if (o.depths) network.use_blocks(depths[draw() % o.depths]);
     // The rate falls to a tenth over the run, after a warm-up of ten steps.
     const float progress = static_cast<float>(step - 1) / o.iterations;
