@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <new>
 #include <unordered_map>
@@ -17,17 +18,20 @@ namespace {
 // Small, because a buffer with an op that still runs is not handed over: what shares it waits.
 constexpr std::size_t kBuffer = 16 << 10;
 constexpr std::int64_t kFlush = 5'000'000;       // ns between two questions
-constexpr std::int64_t kPatience = 200'000'000;  // for the record of an op, once a later one's has come ...
+constexpr std::int64_t kPatience = 200'000'000;  // for the record of an op, once that of a later one on its stream has come ...
 constexpr std::int64_t kQuiet = 20'000'000;      // ns
+constexpr std::size_t kEarly = 1 << 14;          // records that wait for their correlation; most are not ours, and wait in vain
 constexpr int kLosses = 16;                      // ... until so many came never
 constexpr CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY2, CUPTI_ACTIVITY_KIND_MEMSET,
-                                        CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, CUPTI_ACTIVITY_KIND_DRIVER};
+                                        CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
+constexpr const char* apis[] = {"cuLaunch", "cuMemcpy", "cuMemset"};  // what begins so: only a call that is recorded is correlated
+constexpr CUpti_CallbackId kMostApis = CUPTI_DRIVER_TRACE_CBID_SIZE + 512;  // a newer CUPTI has more
 constexpr auto kOurs = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2;  // the others are frameworks' own profilers'
 
 #define CALLS(CALL)                                                                                                                                     \
     CALL(cuptiGetVersion) CALL(cuptiSubscribe) CALL(cuptiUnsubscribe) CALL(cuptiEnableDomain) CALL(cuptiActivityEnable) CALL(cuptiActivityDisable)        \
     CALL(cuptiActivityRegisterCallbacks) CALL(cuptiActivityFlushAll) CALL(cuptiActivityGetNextRecord) CALL(cuptiActivityPushExternalCorrelationId)        \
-    CALL(cuptiActivityPopExternalCorrelationId) CALL(cuptiGetTimestamp) CALL(cuptiFinalize)
+    CALL(cuptiActivityPopExternalCorrelationId) CALL(cuptiActivityEnableDriverApi) CALL(cuptiGetCallbackName) CALL(cuptiGetTimestamp) CALL(cuptiFinalize)
 
 struct Calls {
 #define CALL(name) decltype(&::name) name = nullptr;
@@ -67,27 +71,59 @@ struct Activity::State {
 
     struct Span {
         std::int64_t begin = INT64_MAX, end = 0;
-        void add(std::uint64_t from, std::uint64_t to) {
-            begin = std::min(begin, static_cast<std::int64_t>(from));
-            end = std::max(end, static_cast<std::int64_t>(to));
+        void add(const Span& more) {
+            begin = std::min(begin, more.begin);
+            end = std::max(end, more.end);
         }
     };
+    // An op's own: ops of other streams may run much longer, or much earlier.
+    struct Op {
+        std::uint32_t correlation = 0;
+        Span span;
+        std::int64_t grown = 0;        // when its last record came; 0: none did
+    };
     std::mutex mutex;                                       // all that follows
+    bool over = false;                                      // nothing is taken in any more
     std::unordered_map<std::uint32_t, std::uint64_t> ops;   // by CUPTI's correlation
-    std::unordered_map<std::uint32_t, Span> early;          // records that came before their correlation
-    std::unordered_map<std::uint64_t, Span> spans;          // by op
-    std::uint64_t latest = 0;                               // op of which there was a record
-    std::int64_t flushed = 0, asked_at = 0, grown = 0;
+    std::unordered_map<std::uint32_t, Span> early, earlier; // records that came before their correlation; the older half is given up first
+    std::unordered_map<std::uint64_t, Op> waiting;          // to be read
+    std::unordered_map<std::uint64_t, std::uint64_t> latest;  // by stream: op of which there was a record
+    std::int64_t flushed = 0, asked_at = 0;
     std::uint64_t asked = 0;
     int losses = 0;
 
+    void ran(std::uint64_t op, const Span& span) {
+        Op& seen = waiting[op];
+        seen.span.add(span);
+        seen.grown = now();
+        std::uint64_t& last = latest[op >> number_bits];
+        last = std::max(last, op);
+    }
     void ran(std::uint32_t correlation, std::uint64_t begin, std::uint64_t end) {
         if (end == 0) return;  // not known
-        const auto found = ops.find(correlation);
-        if (found == ops.end()) return early[correlation].add(begin, end);
-        spans[found->second].add(begin, end);
-        grown = now();
-        latest = std::max(latest, found->second);
+        const Span span{static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end)};
+        if (const auto found = ops.find(correlation); found != ops.end()) return ran(found->second, span);
+        if (early.size() >= kEarly) earlier.swap(early), early.clear();
+        early[correlation].add(span);
+    }
+    void correlated(std::uint32_t correlation, std::uint64_t op) {
+        ops[correlation] = op;
+        waiting[op].correlation = correlation;
+        for (auto* some : {&earlier, &early})
+            if (const auto found = some->find(correlation); found != some->end()) {
+                ran(op, found->second);
+                some->erase(found);
+            }
+    }
+    void forget(std::uint64_t op) {
+        const auto found = waiting.find(op);
+        if (found == waiting.end()) return;
+        ops.erase(found->second.correlation);
+        waiting.erase(found);
+    }
+    bool passed(std::uint64_t op) const {
+        const auto last = latest.find(op >> number_bits);
+        return last != latest.end() && last->second > op;
     }
     void take(const CUpti_Activity* record) {
         switch (record->kind) {
@@ -109,14 +145,7 @@ struct Activity::State {
             }
             case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
                 const auto* r = reinterpret_cast<const CUpti_ActivityExternalCorrelation*>(record);
-                if (r->externalKind != kOurs) return;
-                ops[r->correlationId] = r->externalId;
-                if (const auto found = early.find(r->correlationId); found != early.end()) {
-                    grown = now();
-                    spans[r->externalId].add(static_cast<std::uint64_t>(found->second.begin), static_cast<std::uint64_t>(found->second.end));
-                    latest = std::max(latest, r->externalId);
-                    early.erase(found);
-                }
+                if (r->externalKind == kOurs) correlated(r->correlationId, r->externalId);
                 return;
             }
             default: return;
@@ -139,7 +168,7 @@ void CUPTIAPI buffer_full(CUcontext, std::uint32_t, std::uint8_t* buffer, std::s
     {
         std::lock_guard lock(s.mutex);
         CUpti_Activity* record = nullptr;
-        while (valid && s.calls.cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) s.take(record);
+        while (!s.over && valid && s.calls.cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) s.take(record);
     }
     std::free(buffer);
 } catch (const std::bad_alloc&) {  // these ops are not timed
@@ -150,6 +179,23 @@ void CUPTIAPI at_call(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*
     Activity::State& s = *g_state;
     if (!s.closing || static_cast<const CUpti_CallbackData*>(data)->callbackSite != CUPTI_API_EXIT || s.finalised.exchange(true)) return;
     s.calls.cuptiFinalize();
+}
+
+template <class Map>
+void clear(Map& map) {  // clear() keeps the table
+    Map().swap(map);
+}
+
+// Whether there is any to be had.
+bool record_apis(const Calls& calls, bool on) {
+    bool any = false;
+    for (CUpti_CallbackId id = 1; id < kMostApis; ++id) {
+        const char* name = nullptr;
+        if (calls.cuptiGetCallbackName(CUPTI_CB_DOMAIN_DRIVER_API, id, &name) != CUPTI_SUCCESS || !name) continue;
+        if (std::any_of(std::begin(apis), std::end(apis), [&](const char* begin) { return std::strncmp(name, begin, std::strlen(begin)) == 0; }))
+            any |= calls.cuptiActivityEnableDriverApi(id, on) == CUPTI_SUCCESS;
+    }
+    return any;
 }
 
 }  // namespace
@@ -169,9 +215,11 @@ std::unique_ptr<Activity> Activity::open(std::string& why) {
     bool good = c.cuptiActivityRegisterCallbacks(buffer_wanted, buffer_full) == CUPTI_SUCCESS;
     std::size_t on = 0;
     for (; good && on < std::size(kinds); ++on) good = c.cuptiActivityEnable(kinds[on]) == CUPTI_SUCCESS;
+    good = good && record_apis(c, true);
     std::uint64_t stamp = 0;
     const std::int64_t before = now();
     if (!good || c.cuptiGetTimestamp(&stamp) != CUPTI_SUCCESS) {
+        record_apis(c, false);
         while (on > 0) c.cuptiActivityDisable(kinds[--on]);
         c.cuptiUnsubscribe(state->subscriber);
         state.release();  // a buffer may still be out
@@ -190,28 +238,39 @@ void Activity::pop() noexcept {
 
 Activity::Found Activity::read(std::uint64_t op, Nanoseconds& begin, Nanoseconds& duration) noexcept {
     State& s = *state_;
-    if (const std::int64_t at = now(); at - s.flushed > kFlush) {
+    std::unique_lock lock(s.mutex);
+    if (const std::int64_t at = now(); !s.over && at - s.flushed > kFlush) {
+        lock.unlock();
         s.calls.cuptiActivityFlushAll(0);
+        lock.lock();
         s.flushed = now();
     }
-    std::lock_guard lock(s.mutex);
-    // A graph has many records: all are there when a later op's are, or when no more have come for a while.
-    if (const auto found = s.spans.find(op); found != s.spans.end() && (s.latest > op || now() - s.grown > kQuiet)) {
-        begin = Nanoseconds(found->second.begin + s.shift);
-        duration = Nanoseconds(found->second.end - found->second.begin);
-        s.spans.erase(found);
+    // An op may have many records: all are there when a later op's of its stream are, or when no more have come for a while.
+    const auto found = s.waiting.find(op);
+    const bool ran = found != s.waiting.end() && found->second.grown, passed = s.passed(op);
+    if (ran && (s.over || passed || now() - found->second.grown > kQuiet)) {
+        begin = Nanoseconds(found->second.span.begin + s.shift);
+        duration = Nanoseconds(found->second.span.end - found->second.span.begin);
+        s.forget(op);
         return Found::done;
     }
     if (s.asked != op) s.asked = op, s.asked_at = now();
-    if (s.latest <= op || (s.losses < kLosses && now() - s.asked_at < kPatience)) return Found::pending;
+    if (!s.over && (!passed || (s.losses < kLosses && now() - s.asked_at < kPatience))) return Found::pending;
     ++s.losses;
+    s.forget(op);
     return Found::lost;
 }
 
 void Activity::close(void (*call)()) noexcept {
     State& s = *state_;
+    record_apis(s.calls, false);
     for (const CUpti_ActivityKind kind : kinds) s.calls.cuptiActivityDisable(kind);
     s.calls.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    {
+        std::lock_guard lock(s.mutex);
+        s.over = true;
+        clear(s.ops), clear(s.early), clear(s.earlier), clear(s.latest);
+    }
     if (!call) {
         s.calls.cuptiUnsubscribe(s.subscriber);
         return;
@@ -219,6 +278,11 @@ void Activity::close(void (*call)()) noexcept {
     s.closing = true;
     if (s.calls.cuptiEnableDomain(1, s.subscriber, CUPTI_CB_DOMAIN_DRIVER_API) == CUPTI_SUCCESS) call();
     if (!s.finalised.exchange(true)) s.calls.cuptiUnsubscribe(s.subscriber);
+}
+
+void Activity::forget() noexcept {
+    std::lock_guard lock(state_->mutex);
+    clear(state_->waiting);
 }
 
 }  // namespace udnnmem::profiler

@@ -34,7 +34,7 @@ namespace udnnmem::profiler::math::api {
 #define BACKEND_GET int(void*, int, int, std::int64_t, std::int64_t*, void*)
 #define BACKEND_EXECUTE int(void*, void*, void*)
 
-#define CALL(name, ...) using name = __VA_ARGS__;
+#define CALL(library, name, ...) using name = __VA_ARGS__;
 #include "profiler/math/calls.def"
 #undef CALL
 

@@ -36,12 +36,12 @@ std::uint64_t take_numbers(std::uint64_t count) noexcept;
 // may be run later).
 void watch(bool on) noexcept;
 
-// The exported names, for who stands before the loader: our function, and whether there is one behind it to hand calls on to.
+// The exported names, for who stands before the loader: our functions, and whether there is one behind them to hand calls on to.
 struct Export {
     const char* name;
-    void* function;
-    bool (*backed)() noexcept;
-    bool (*hands_on_to)(void* found) noexcept;   // what a look-up has found: whether ours calls that
+    std::span<void* const> functions;            // one for each version; the first is for references without one
+    bool (*backed)() noexcept;                   // the first
+    void* (*in_front_of)(void* found) noexcept;   // what a look-up has found: which of ours calls that; null: none
 };
 std::span<const Export> exports() noexcept;
 

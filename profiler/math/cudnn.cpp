@@ -113,49 +113,32 @@ void follow(Body body) noexcept {
     }
 }
 
-}  // namespace
-
-#define ON(name, flops, ...) return hand_on<api::name>(Function::name, #name, [&]() noexcept -> double { return flops; }, __VA_ARGS__);
-using P = const void*;
-
-MATH_EXPORT int cudnnConvolutionForward(void* h, P alpha, P x, P xd, P w, P wd, P c, int algorithm, void* space, std::size_t size, P beta, P y, void* yd) {
-    ON(cudnnConvolutionForward, convolution(Function::cudnnConvolutionForward, w, y), h, alpha, x, xd, w, wd, c, algorithm, space, size, beta, y, yd)
-}
-MATH_EXPORT int cudnnConvolutionBackwardData(void* h, P alpha, P w, P wd, P dy, P dyd, P c, int algorithm, void* space, std::size_t size, P beta, P dx, void* dxd) {
-    ON(cudnnConvolutionBackwardData, convolution(Function::cudnnConvolutionBackwardData, w, dy), h, alpha, w, wd, dy, dyd, c, algorithm, space, size, beta, dx, dxd)
-}
-MATH_EXPORT int cudnnConvolutionBackwardFilter(void* h, P alpha, P x, P xd, P dy, P dyd, P c, int algorithm, void* space, std::size_t size, P beta, P dw, void* dwd) {
-    ON(cudnnConvolutionBackwardFilter, convolution(Function::cudnnConvolutionBackwardFilter, dw, dy), h, alpha, x, xd, dy, dyd, c, algorithm, space, size, beta, dw, dwd)
-}
-MATH_EXPORT int cudnnConvolutionBiasActivationForward(void* h, P alpha, P x, P xd, P w, P wd, P c, int algorithm, void* space, std::size_t size, P alpha2, P z, P zd, P bias, P biasd, P activation,
-                                                      P y, void* yd) {
-    ON(cudnnConvolutionBiasActivationForward, convolution(Function::cudnnConvolutionBiasActivationForward, w, y), h, alpha, x, xd, w, wd, c, algorithm, space, size, alpha2, z, zd, bias, biasd, activation,
-       y, yd)
-}
-
-MATH_EXPORT int cudnnBackendCreateDescriptor(int type, void** descriptor) {
-    const int status = hand_on<api::cudnnBackendCreateDescriptor>(Function::cudnnBackendCreateDescriptor, "", []() noexcept { return 0.0; }, type, descriptor);
+int create(Function which, int type, void** descriptor) {
+    const int status = hand_on<api::cudnnBackendCreateDescriptor>(which, "", []() noexcept { return 0.0; }, type, descriptor);
     if (status == 0 && descriptor)
         follow([&](Descriptors& d) {
             if (d.known.size() < kMostDescriptors) d.known[*descriptor] = Known{.type = type};
         });
     return status;
 }
-MATH_EXPORT int cudnnBackendDestroyDescriptor(void* descriptor) {
+
+int destroy(Function which, void* descriptor) {
     follow([&](Descriptors& d) { d.known.erase(descriptor); });  // before another one gets its place
-    return hand_on<api::cudnnBackendDestroyDescriptor>(Function::cudnnBackendDestroyDescriptor, "", []() noexcept { return 0.0; }, descriptor);
+    return hand_on<api::cudnnBackendDestroyDescriptor>(which, "", []() noexcept { return 0.0; }, descriptor);
 }
-MATH_EXPORT int cudnnBackendSetAttribute(void* descriptor, int attribute, int type, std::int64_t count, P elements) {
-    const int status = hand_on<api::cudnnBackendSetAttribute>(Function::cudnnBackendSetAttribute, "", []() noexcept { return 0.0; }, descriptor, attribute, type, count, elements);
+
+int set(Function which, void* descriptor, int attribute, int type, std::int64_t count, const void* elements) {
+    const int status = hand_on<api::cudnnBackendSetAttribute>(which, "", []() noexcept { return 0.0; }, descriptor, attribute, type, count, elements);
     if (status == 0 && count > 0 && elements)
         follow([&](Descriptors& d) {
             if (const auto found = d.known.find(descriptor); found != d.known.end()) set(d, found->second, attribute, type, count, elements);
         });
     return status;
 }
+
 // Heuristics fill in configurations that the program has made empty.
-MATH_EXPORT int cudnnBackendGetAttribute(void* descriptor, int attribute, int type, std::int64_t wanted, std::int64_t* count, void* elements) {
-    const int status = hand_on<api::cudnnBackendGetAttribute>(Function::cudnnBackendGetAttribute, "", []() noexcept { return 0.0; }, descriptor, attribute, type, wanted, count, elements);
+int get(Function which, void* descriptor, int attribute, int type, std::int64_t wanted, std::int64_t* count, void* elements) {
+    const int status = hand_on<api::cudnnBackendGetAttribute>(which, "", []() noexcept { return 0.0; }, descriptor, attribute, type, wanted, count, elements);
     if (status == 0 && attribute == api::heuristics_results && type == api::type_descriptor && elements && count)
         follow([&](Descriptors& d) {
             const Known* const from = find(d, descriptor);
@@ -164,12 +147,34 @@ MATH_EXPORT int cudnnBackendGetAttribute(void* descriptor, int attribute, int ty
         });
     return status;
 }
-MATH_EXPORT int cudnnBackendExecute(void* h, void* plan, void* pack) {
+
+int execute(Function which, void* h, void* plan, void* pack) {
     double flops = 0;
     bool products = false;
     if (watching())
         follow([&](Descriptors& d) {
             if (const Known* const known = find(d, plan)) flops = known->flops, products = known->products;
         });
-    return hand_on<api::cudnnBackendExecute>(Function::cudnnBackendExecute, products ? "cudnnBackendExecute (matmul)" : "cudnnBackendExecute (convolution)", [&]() noexcept { return flops; }, h, plan, pack);
+    return hand_on<api::cudnnBackendExecute>(which, products ? "cudnnBackendExecute (matmul)" : "cudnnBackendExecute (convolution)", [&]() noexcept { return flops; }, h, plan, pack);
 }
+
+}  // namespace
+
+#define ON(name, flops, ...) hand_on<api::name>(which, #name, [&]() noexcept -> double { return flops; }, __VA_ARGS__)
+using P = const void*;
+
+CUDNN_RELEASES(MATH_EXPORT, cudnnConvolutionForward, (void* h, P alpha, P x, P xd, P w, P wd, P c, int algorithm, void* space, std::size_t size, P beta, P y, void* yd),
+               ON(cudnnConvolutionForward, convolution(which, w, y), h, alpha, x, xd, w, wd, c, algorithm, space, size, beta, y, yd))
+CUDNN_RELEASES(MATH_EXPORT, cudnnConvolutionBackwardData, (void* h, P alpha, P w, P wd, P dy, P dyd, P c, int algorithm, void* space, std::size_t size, P beta, P dx, void* dxd),
+               ON(cudnnConvolutionBackwardData, convolution(which, w, dy), h, alpha, w, wd, dy, dyd, c, algorithm, space, size, beta, dx, dxd))
+CUDNN_RELEASES(MATH_EXPORT, cudnnConvolutionBackwardFilter, (void* h, P alpha, P x, P xd, P dy, P dyd, P c, int algorithm, void* space, std::size_t size, P beta, P dw, void* dwd),
+               ON(cudnnConvolutionBackwardFilter, convolution(which, dw, dy), h, alpha, x, xd, dy, dyd, c, algorithm, space, size, beta, dw, dwd))
+CUDNN_RELEASES(MATH_EXPORT, cudnnConvolutionBiasActivationForward,
+               (void* h, P alpha, P x, P xd, P w, P wd, P c, int algorithm, void* space, std::size_t size, P alpha2, P z, P zd, P bias, P biasd, P activation, P y, void* yd),
+               ON(cudnnConvolutionBiasActivationForward, convolution(which, w, y), h, alpha, x, xd, w, wd, c, algorithm, space, size, alpha2, z, zd, bias, biasd, activation, y, yd))
+CUDNN_RELEASES(MATH_EXPORT, cudnnBackendCreateDescriptor, (int type, void** descriptor), create(which, type, descriptor))
+CUDNN_RELEASES(MATH_EXPORT, cudnnBackendDestroyDescriptor, (void* descriptor), destroy(which, descriptor))
+CUDNN_RELEASES(MATH_EXPORT, cudnnBackendSetAttribute, (void* descriptor, int attribute, int type, std::int64_t count, P elements), set(which, descriptor, attribute, type, count, elements))
+CUDNN_RELEASES(MATH_EXPORT, cudnnBackendGetAttribute, (void* descriptor, int attribute, int type, std::int64_t wanted, std::int64_t* count, void* elements),
+               get(which, descriptor, attribute, type, wanted, count, elements))
+CUDNN_RELEASES(MATH_EXPORT, cudnnBackendExecute, (void* h, void* plan, void* pack), execute(which, h, plan, pack))

@@ -57,8 +57,8 @@ void History::set_time(Position at, Nanoseconds start, Nanoseconds duration) {
 
 void History::forget_ops() {
     begin_ = end();
-    ops_.clear();
-    uses_.clear();
+    ops_ = std::vector<Op>();
+    uses_ = std::vector<Use>();
     std::vector<Allocation> kept;
     for (auto& [address, index] : alive_) {
         kept.push_back(allocations_[index]);

@@ -53,6 +53,8 @@ class History {
     void set_time(Position at, Nanoseconds start, Nanoseconds duration);
     // The ops so far are forgotten (some were missed, or they are too many); allocations that are alive stay known.
     void forget_ops();
+    // Uses and allocations: what its memory goes by.
+    std::size_t kept() const { return uses_.size() + allocations_.size() - alive_.size(); }
     // Most of the allocations that are kept are of no use once the ops are forgotten.
     bool crowded() const { return allocations_.size() > 2 * alive_.size() + 4096; }
 

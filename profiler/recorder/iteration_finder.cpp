@@ -15,8 +15,8 @@ std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
 
 void IterationFinder::restart() {
     candidates_.clear();
-    last_.clear();
-    period_ = 0;
+    std::unordered_map<std::uint64_t, Position>().swap(last_);
+    period_ = lost_ = 0;
 }
 
 // The same op on the same memory was last seen p ops ago: p may be the period.
@@ -52,7 +52,7 @@ bool IterationFinder::advance() {
     const Candidate* best = nullptr;
     for (const Candidate& c : candidates_) {
         const Position held = at + 1 - c.since;
-        if (held < std::max(c.period, fewest) || (c.period <= lost_ && held < again * c.period)) continue;
+        if (held < std::max(c.period, fewest) || (c.period <= lost_ && held < std::min(again * c.period, std::max(2 * c.period, longest_again_)))) continue;
         if (!best || c.period < best->period) best = &c;
     }
     if (!best) return false;

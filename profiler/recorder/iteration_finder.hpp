@@ -6,7 +6,7 @@
 // the last p ops, and at least `fewest` of them, each correspond to the op p before: the sequence was seen twice,
 // whatever came before it. It is *lost* at the first op that does not correspond. A period that was lost is not found
 // again until it has held for `again` times as long, so that the steps of gradient accumulation do not stand for the
-// iteration that they are part of.
+// iteration that they are part of; a long one, for `longest_again` ops and twice: no search goes on for 16 long iterations.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,11 @@ class IterationFinder {
     static constexpr std::size_t most_candidates = 24;
     static constexpr Position under_way = 1024;
 
-    explicit IterationFinder(const History& history) : history_(history) {}
+    explicit IterationFinder(const History& history, Position longest_again = 1 << 17) : history_(history), longest_again_(longest_again) {}
 
     // To be called after each op that is added. True if a period was found by this op, and was not known before.
     bool advance();
-    // History::forget_ops() was called.
+    // History::forget_ops() was called. What it held is freed.
     void restart();
 
     Position period() const { return period_; }   // 0: none holds now
@@ -44,6 +44,7 @@ class IterationFinder {
     void propose(Position at);
 
     const History& history_;
+    const Position longest_again_;
     std::vector<Candidate> candidates_;
     std::unordered_map<std::uint64_t, Position> last_;  // by op and memory: where it was last seen
     Position period_ = 0, since_ = 0;

@@ -11,6 +11,7 @@
 namespace udnnmem::profiler {
 namespace {
 constexpr std::size_t kMostMarks = 64;  // an iteration is found within so many
+constexpr std::int64_t kPause = 1'000'000'000;  // ns without an op: a pause of the program's, beyond that
 
 Recorder::Settings with_clock(Recorder::Settings s) {
     if (!s.now) s.now = [] { return Nanoseconds(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1)); };
@@ -25,15 +26,16 @@ Recorder::~Recorder() {
     while (ring_.pop(op)) delete op.more;
 }
 
-void Recorder::op(ObservedOp& op) noexcept {
+bool Recorder::op(ObservedOp& op) noexcept {
     op.after_gap = gap_.load(std::memory_order_relaxed) && gap_.exchange(false);
     std::uint64_t turn = 0;
     if (!ring_.push(op, turn)) {
         delete op.more;
-        gap_.store(true);
-        return;
+        missed();
+        return false;
     }
     if (settings_.wake && (turn + 1) % (ring_.capacity() / 4) == 0) settings_.wake();
+    return true;
 }
 
 void Recorder::note(std::uint64_t address, std::uint64_t bytes, Life::Kind kind, std::int32_t tag) noexcept try {
@@ -171,6 +173,7 @@ void Recorder::search(Nanoseconds now) {
     marks_.clear();
     search_begin_ = history_.end();
     search_since_ = now;
+    searched_ = Nanoseconds(0);
     time_ops(true);
     hears_ops_.store(true);
 }
@@ -179,6 +182,8 @@ void Recorder::search(Nanoseconds now) {
 bool Recorder::tired() const {
     const Position looked_at = history_.end() - search_begin_;
     const bool hopeful = finder_.period() || found_period_ || finder_.nearly();
+    if (history_.kept() >= settings_.most_kept) return true;
+    if (!hopeful && searched_.value >= settings_.search_time.value << search_) return true;
     return looked_at >= (hopeful ? settings_.most_ops : std::min(settings_.most_ops, settings_.search_ops << search_));
 }
 
@@ -191,14 +196,20 @@ void Recorder::rest(Nanoseconds now) {
     for (int i = 0; i < search_; ++i) times *= 4;
     rest_until_ = Nanoseconds(now.value + times * (now.value - search_since_.value));
     ++search_;
+    history_.forget_ops();
+    finder_.restart();
     if (settings_.rests) settings_.rests();
 }
 
 std::string Recorder::drain(bool last) {
-    if (!on()) return {};
+    if (!on()) return end(), std::string();
     const Nanoseconds now = settings_.now();
-    if (search_since_.value < 0) search_since_ = now;
+    if (search_since_.value < 0) search_since_ = looked_ = now;
+    const std::uint64_t before = taken_;
     take_ops();
+    // A program that waits for its user is not tired of.
+    if (taken_ != before) searched_.value += std::min(now.value - looked_.value, kPause);
+    looked_ = now;
     read_timers();
     if (!hears_ops() && !last) {
         if (history_.crowded()) history_.forget_ops();
@@ -234,11 +245,23 @@ std::string Recorder::drain(bool last) {
             none.add("ops", std::int64_t{0}).add("searched", static_cast<std::int64_t>(history_.end()));
             text += none.finish();
         }
-        history_ = History();
-        pending_.clear();
-        if (settings_.ended) settings_.ended();
+        end();
     }
     return text;
+}
+
+void Recorder::end() noexcept {
+    if (std::exchange(ended_, true)) return;
+    stop();
+    finder_.restart();
+    history_ = History();
+    pending_.clear();
+    marks_.clear();
+    {
+        std::lock_guard lock(lives_mutex_);
+        lives_.clear();
+    }
+    if (settings_.ended) settings_.ended();
 }
 
 }  // namespace udnnmem::profiler

@@ -10,7 +10,7 @@
 //     that never repeats, or not for hours, loses no time to it in the long run.
 //   - Ops are timed while a search is young. In an older one only when a period is known, for one more period.
 //   - What it says is a description: nothing that the program computes depends on it.
-// op(), allocated(), released(), on(), hears_ops() and timing() may be called from any thread, drain() from one. Nothing throws but drain().
+// op(), missed(), allocated(), released(), on(), hears_ops() and timing() may be called from any thread, drain() and end() from one. Nothing throws but drain().
 #pragma once
 
 #include <atomic>
@@ -36,6 +36,8 @@ class Recorder {
         Position timed_ops = 1 << 15;     // a search is young for so many
         Position search_ops = 1 << 17;    // after so many a search rests, if nothing is about to be found; each one looks at twice as many
         Position most_ops = 1 << 19;      // after so many it rests, come what may
+        std::size_t most_kept = 1 << 23;  // or when the ops looked at make so many uses of memory: 16 bytes each, and there are ops of thousands
+        Nanoseconds search_time{600'000'000'000};  // or after so long in which ops were told, doubled and excused as search_ops is
         int searches = 8;                 // then it ends
         int rest = 4;                     // the first rest, in times of the search before it; each one is four times as many
         std::function<Nanoseconds()> now; // for rests; empty: std::chrono::steady_clock
@@ -56,7 +58,8 @@ class Recorder {
     bool hears_ops() const noexcept { return hears_ops_.load(std::memory_order_relaxed); }  // on(), and searching
     bool timing() const noexcept { return timing_.load(std::memory_order_relaxed); }  // ops should carry a timer
 
-    void op(ObservedOp& op) noexcept;  // takes `more`
+    bool op(ObservedOp& op) noexcept;  // takes `more`; false: it was dropped, its timer stays the caller's
+    void missed() noexcept { gap_.store(true); }  // there was an op that cannot be told: as one that was dropped
     // `tag`: the run's own number for it, as its events have it; -1: none.
     void allocated(std::uint64_t address, std::uint64_t bytes, std::int32_t tag = -1) noexcept;
     void released(std::uint64_t address) noexcept;
@@ -68,6 +71,8 @@ class Recorder {
     // Takes in what was told since. Lines for the trace file (profiler/trace/README.md: `learned`, `buffer`, `op`), empty
     // as a rule. `last`: no more calls come; what was found is told even if not all its times are there.
     std::string drain(bool last);
+    // Nothing more is learned: everything is freed, `ended` is called. From drain()'s thread, or where there is none; again: nothing.
+    void end() noexcept;
 
   private:
     struct Life {
@@ -106,7 +111,7 @@ class Recorder {
 
     // The consumer's.
     History history_;
-    IterationFinder finder_{history_};
+    IterationFinder finder_{history_, settings_.most_ops / 4};
     std::deque<Pending> pending_;
     std::deque<Position> marks_;              // the last of them, ascending
     std::uint64_t taken_ = 0;
@@ -118,6 +123,8 @@ class Recorder {
     int search_ = 0;                          // its number
     Position search_begin_ = 0;
     Nanoseconds search_since_{-1}, rest_until_{0};
+    Nanoseconds looked_{-1}, searched_{0};    // when drain() looked last; how long ops were told in this search
+    bool ended_ = false;
 };
 
 }  // namespace udnnmem::profiler

@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <memory>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>
 
@@ -15,9 +17,12 @@ namespace udnnmem::profiler {
 namespace {
 
 constexpr std::size_t longest_text = std::size_t{8} << 30;
+constexpr std::size_t longest_first_line = std::size_t{1} << 20;
 
 struct CloseFile {
-    void operator()(std::FILE* file) const { std::fclose(file); }
+    void operator()(std::FILE* file) const {
+        if (file != stdin) std::fclose(file);
+    }
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
@@ -27,6 +32,13 @@ struct FreeContext {
 
 tl::unexpected<Error> failed(const std::string& path, const std::string& what) {
     return tl::make_unexpected(Error{fmt::format("{}: {}", path, what)});
+}
+
+// Whether a large text need not be read on: a device of zeros, a picture, one endless line.
+bool hopeless(const std::string& text) {
+    if (text.size() <= longest_first_line) return false;
+    const std::size_t first = text.find_first_not_of(" \t\r\n");
+    return first == std::string::npos || text[first] != '{' || text.find('\n', first) > longest_first_line;
 }
 
 Expected<std::string> decompress(const std::string& path, const std::string& packed) {
@@ -42,10 +54,12 @@ Expected<std::string> decompress(const std::string& path, const std::string& pac
         if (ZSTD_isError(state)) {
             const std::size_t end = packed.find_last_not_of('\0') + 1;  // a file system may fill up with zeros what a power cut left unwritten
             if (end < packed.size()) return decompress(path, packed.substr(0, end));
+            if (text.find('\n') != std::string::npos) return text + "\ndamaged\n";  // is no record: what follows is known to be lost
             return failed(path, fmt::format("damaged zstd data at byte {}: {}", input.pos, ZSTD_getErrorName(state)));
         }
         text.append(piece, 0, output.pos);
         if (text.size() > longest_text) return failed(path, "more than 8 GiB of text");
+        if (hopeless(text)) break;
         more = input.pos < input.size || output.pos == output.size;
     }
     return text;
@@ -62,16 +76,19 @@ std::string shown(const nlohmann::json& value) {
 }  // namespace
 
 Expected<std::string> read_text(const std::string& path) {
-    File file(std::fopen(path.c_str(), "rb"));
+    File file(path == "-" ? stdin : std::fopen(path.c_str(), "rb"));
     if (!file) return failed(path, std::strerror(errno));
     std::string data;
     char piece[1 << 16];
+    constexpr std::string_view zstd = "\x28\xb5\x2f\xfd", gzip = "\x1f\x8b";
     while (const std::size_t n = std::fread(piece, 1, sizeof piece, file.get())) {
         data.append(piece, n);
         if (data.size() > longest_text) return failed(path, "more than 8 GiB");
+        if (data.compare(0, zstd.size(), zstd) != 0 && hopeless(data)) break;
     }
     if (std::ferror(file.get())) return failed(path, std::strerror(errno));
-    if (data.compare(0, 4, "\x28\xb5\x2f\xfd") == 0) return decompress(path, data);
+    if (!data.empty() && data.compare(0, zstd.size(), zstd.substr(0, data.size())) == 0) return decompress(path, data);  // also cut within its magic number
+    if (data.compare(0, gzip.size(), gzip) == 0) return failed(path, "is packed by gzip: unpack it first (gunzip)");
     return data;
 }
 
@@ -85,29 +102,60 @@ Expected<void> write_text(const std::string& path, const std::string& text) {
         packed.resize(size);
         data = &packed;
     }
+    return write_file(path, *data, true);
+}
+
+Expected<void> write_file(const std::string& path, const std::string& data, bool replace) {
     std::error_code ignored;
     std::filesystem::path target = path;
     for (int links = 0; links < 40 && std::filesystem::is_symlink(target, ignored); ++links) target = target.parent_path() / std::filesystem::read_symlink(target, ignored);
-    const auto there = std::filesystem::status(target, ignored);
-    const bool replaceable = !std::filesystem::exists(there) || std::filesystem::is_regular_file(there);  // not a device, not a pipe
-    const std::string to = replaceable ? fmt::format("{}.{}.tmp", target.string(), ::getpid()) : target.string();
-    std::FILE* file = std::fopen(to.c_str(), "wb");
-    if (!file) return failed(path, std::strerror(errno));
-    bool good = std::fwrite(data->data(), 1, data->size(), file) == data->size();
-    good = std::fclose(file) == 0 && good;
-    good = good && (!replaceable || std::rename(to.c_str(), target.c_str()) == 0);
-    if (!good) {
-        const int reason = errno;
-        if (replaceable) std::remove(to.c_str());
-        return failed(path, std::strerror(reason));
+    struct stat there {};
+    const bool exists = ::stat(target.c_str(), &there) == 0;
+    const bool whole = !exists || S_ISREG(there.st_mode);  // not a device, not a pipe
+    if (exists && whole && !replace) return failed(path, std::strerror(EEXIST));
+    if (exists && whole && ::access(target.c_str(), W_OK) != 0) return failed(path, std::strerror(errno));
+    std::string to = target.string();
+    int file = -1;
+    if (whole) {
+        for (int i = 0; file < 0 && (i == 0 || (errno == EEXIST && i < 100)); ++i) {
+            to = fmt::format("{}.{}.{}.tmp", target.string(), ::getpid(), i);
+            file = ::open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        }
+        if (file < 0 && exists) return failed(path, fmt::format("cannot be replaced: no file can be made beside it: {}", std::strerror(errno)));
+    } else {
+        file = ::open(to.c_str(), O_WRONLY | O_CLOEXEC);
     }
-    return {};
+    if (file < 0) return failed(path, std::strerror(errno));
+    bool good = true;
+    if (whole && exists) {
+        if (::fchown(file, there.st_uid, there.st_gid) != 0) errno = 0;  // another's file: it becomes ours
+        good = ::fchmod(file, there.st_mode & 0777) == 0;
+    }
+    for (std::size_t done = 0; good && done < data.size();) {
+        const ssize_t n = ::write(file, data.data() + done, data.size() - done);
+        good = n >= 0 || errno == EINTR;
+        if (n > 0) done += static_cast<std::size_t>(n);
+    }
+    int reason = good ? 0 : errno;
+    if (::close(file) != 0 && good) good = false, reason = errno;
+    if (good && whole) {
+        good = ::renameat2(AT_FDCWD, to.c_str(), AT_FDCWD, target.c_str(), replace ? 0 : RENAME_NOREPLACE) == 0;
+        if (!good && (errno == EINVAL || errno == ENOSYS)) good = std::rename(to.c_str(), target.c_str()) == 0;  // a file system without it
+        if (!good) reason = errno;
+    }
+    if (good) return {};
+    if (whole) ::unlink(to.c_str());
+    return failed(path, std::strerror(reason));
 }
 
 bool Record::fail(const char* field, const std::string& rule) {
     const auto kind = object_.find("kind");
-    error_.message = fmt::format("{}: line {}: {}.{}: {}", file_, line_,
-                                 kind != object_.end() && kind->is_string() ? kind->get<std::string>().substr(0, 40) : "record", field, rule);
+    std::string name = kind != object_.end() && kind->is_string() ? kind->get<std::string>() : "record";
+    if (std::size_t end = 40; name.size() > end) {
+        while (end > 0 && (name[end] & 0xc0) == 0x80) --end;  // whole characters
+        name.resize(end);
+    }
+    error_.message = fmt::format("{}: line {}: {}.{}: {}", file_, line_, name, field, rule);
     // Kind and rule may quote the file: a message stays one line.
     std::replace_if(error_.message.begin(), error_.message.end(), [](unsigned char c) { return c < ' '; }, '?');
     return false;
@@ -176,24 +224,35 @@ bool Record::read_integers(const char* field, std::int64_t low, std::int64_t hig
     return true;
 }
 
-Expected<void> for_each_record(const std::string& file, std::string_view text, const std::function<bool(Record&)>& each) {
+Expected<std::int64_t> read_records(const std::string& file, const char* what, std::string_view text, const std::function<bool(Record&)>& each) {
     std::int64_t line = 0;
+    bool any = false;
     while (!text.empty()) {
         const std::size_t end = text.find('\n');
         const bool whole = end != std::string_view::npos;
         const std::string_view content = text.substr(0, end);
         text.remove_prefix(whole ? end + 1 : text.size());
         ++line;
-        if (content.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+        const std::size_t first = content.find_first_not_of(" \t\r");
+        if (first == std::string_view::npos) continue;
         const nlohmann::json object = nlohmann::json::parse(content, nullptr, false);
+        if (!any && !object.is_object() && (whole || content[first] != '{')) return failed(file, fmt::format("not {} of udnnmem (JSON lines, plain or zstd)", what));
+        any = true;
         if (object.is_discarded() && !whole) break;
-        if (!object.is_object()) return failed(file, fmt::format("line {}: is not a JSON object", line));
+        if (!object.is_object()) return line;
         const auto kind = object.find("kind");
         if (kind == object.end()) return failed(file, fmt::format("line {}: kind: is missing", line));
         if (!kind->is_string()) return failed(file, fmt::format("line {}: kind: must be text, is {}", line, shown(*kind)));
         Record record(file, line, object);
         if (!each(record)) return tl::make_unexpected(record.error());
     }
+    return 0;
+}
+
+Expected<void> for_each_record(const std::string& file, std::string_view text, const std::function<bool(Record&)>& each) {
+    const auto damaged = read_records(file, "a plan", text, each);
+    if (!damaged) return tl::make_unexpected(damaged.error());
+    if (*damaged) return failed(file, fmt::format("line {}: is not a JSON object", *damaged));
     return {};
 }
 

@@ -17,13 +17,17 @@
 
 namespace udnnmem::profiler {
 
-// The text of a file, decompressed if it begins with zstd's magic number. A compressed file that ends
-// early gives what could be decompressed. Error: cannot be opened or read, damaged, or above 8 GiB.
+// The text of a file ("-": of standard input), decompressed if it begins with zstd's magic number. A compressed file that
+// ends early gives what could be decompressed; what is damaged later than its first line has a line "damaged" there. What
+// cannot be JSON Lines is given up after a MiB or so. Error: cannot be opened or read, damaged, gzip, or above 8 GiB.
 Expected<std::string> read_text(const std::string& path);
 
-// Writes the file whole or not at all (a temporary file beside it, renamed; where a symbolic link points);
-// what is no regular file, a device or a pipe, is written into. Compressed if the path ends in ".zst".
-// Error: the system's reason.
+// Writes the file whole or not at all (a temporary file beside it, renamed; where a symbolic link points; the permissions
+// of what it replaces); what is no regular file, a device or a pipe, is written into. Not `replace`: a regular file that is
+// there is left as it is, which is an error. Error: the system's reason.
+Expected<void> write_file(const std::string& path, const std::string& data, bool replace);
+
+// The same, compressed if the path ends in ".zst", over what is there.
 Expected<void> write_text(const std::string& path, const std::string& text);
 
 // One line of a JSON Lines file: an object, whose "kind" says what it is.
@@ -58,7 +62,11 @@ private:
 
 // Calls `each` for every record of `text` in order until it returns false, then hands back that
 // record's error. Blank lines are passed over. A last line without a line end is read if it is whole.
-// Error: a line that is no JSON object, or whose kind is missing or no text.
+// A later line that is no JSON object ends it: its number is returned, 0 where there is none.
+// Error: the first line is no JSON object, so that it is not `what` ("a trace"), or a line's kind is missing or no text.
+Expected<std::int64_t> read_records(const std::string& file, const char* what, std::string_view text, const std::function<bool(Record&)>& each);
+
+// The same of a plan, where a damaged line is an error: half of one is none.
 Expected<void> for_each_record(const std::string& file, std::string_view text, const std::function<bool(Record&)>& each);
 
 }  // namespace udnnmem::profiler

@@ -241,10 +241,12 @@ class Reader {
 
 Expected<RunRecord> parse_run(const std::string& name, std::string_view text) {
     Reader reader;
-    if (auto read = for_each_record(name, text, [&](Record& record) { return reader.take(record); }); !read) return tl::make_unexpected(read.error());
+    const auto damaged = read_records(name, "a trace", text, [&](Record& record) { return reader.take(record); });
+    if (!damaged) return tl::make_unexpected(damaged.error());
     if (!reader.header_seen) return tl::make_unexpected(Error{fmt::format("{}: line 1: header: is missing: not a trace, or cut short before its first line was whole", name)});
     RunRecord run = reader.finish();
     run.path = name;
+    run.damaged = *damaged;
     if (reader.iteration_seen) {
         auto iteration = parse_trace(name, text);
         if (!iteration) return tl::make_unexpected(iteration.error());

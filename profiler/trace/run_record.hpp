@@ -2,7 +2,7 @@
 // kind. A trace of an iteration in the same file (or alone) is read with it.
 //
 // A file that was cut short by a crash is read to its last whole line; its last figures are then those
-// of at most a second before.
+// of at most a second before. One with a damaged line is read up to it.
 #pragma once
 
 #include <array>
@@ -32,6 +32,7 @@ struct RunRecord {
     std::vector<RunLink> links;       // likewise
     RunSummary summary;
     bool has_summary = false;
+    std::int64_t damaged = 0;         // line from which on the file could not be read; 0: all of it could
     bool ended = false;               // the program came to its end; false: killed, or still running
     Count events_dropped = 0;
     std::array<Count, std::size(event_kind_names)> events{};  // by EventKind, all buffers

@@ -56,6 +56,7 @@ struct Trace {
     TraceHeader header;
     std::vector<TraceBuffer> buffers;
     std::vector<TraceOp> ops;
+    std::int64_t damaged = 0; // line from which on its file could not be read; 0: all of it could
 };
 
 }  // namespace udnnmem::profiler

@@ -130,8 +130,8 @@ private:
             !record.read_integer_or("workspace_bytes", 0, most, 0, op.workspace.value) || !record.read_flag_or("replayable", false, op.replayable) ||
             !record.read_number_or("flops", 0, 0, op.flops))
             return false;
+        if (op.duration.value > most - times_) return record.fail("duration_ns", "the times of all ops exceed 2^62 ns");
         times_ += op.duration.value;
-        if (times_ > most) return record.fail("duration_ns", "the times of all ops exceed 2^62 ns");
         workspace_ = std::max(workspace_, op.workspace.value);
         if (workspace_ > most - sizes_) return record.fail("workspace_bytes", "with the sizes of all buffers exceeds 2^62 bytes");
         op.phase = phase_of(phase);
@@ -190,9 +190,11 @@ const char* name_of(Phase phase) {
 
 Expected<Trace> parse_trace(const std::string& name, std::string_view text) {
     Reader reader;
-    if (auto read = for_each_record(name, text, [&](Record& record) { return reader.take(record); }); !read) return tl::make_unexpected(read.error());
+    const auto damaged = read_records(name, "a trace", text, [&](Record& record) { return reader.take(record); });
+    if (!damaged) return tl::make_unexpected(damaged.error());
     if (!reader.header_seen()) return tl::make_unexpected(Error{fmt::format("{}: line 1: header: is missing: not a trace", name)});
     clip_lives(reader.trace());
+    reader.trace().damaged = *damaged;
     return std::move(reader.trace());
 }
 

@@ -1,12 +1,15 @@
 // Trace and plan files: what is written is read back, real traces load, files cut short are read to
 // their last whole line, and every way of being wrong is answered by file, line, field and rule.
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include <fmt/format.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -144,9 +147,10 @@ TEST_CASE("bad traces are answered by line, field and rule", "[trace]") {
     const std::string b = header + two_buffers;
     const auto op = [&](const std::string& fields) { return trace_error(b + R"({"kind":"op",)" + fields + "}\n"); };
     CHECK(trace_error("") == "F: line 1: header: is missing: not a trace");
-    CHECK(trace_error("hello\n") == "F: line 1: is not a JSON object");
-    CHECK(trace_error("[1]\n") == "F: line 1: is not a JSON object");
-    CHECK(trace_error(header + "{]\n" + two_ops) == "F: line 2: is not a JSON object");
+    CHECK(trace_error("hello\n") == "F: not a trace of udnnmem (JSON lines, plain or zstd)");
+    CHECK(trace_error("[1]\n") == trace_error("hello\n"));
+    CHECK(trace_error(std::string("\n\0\1", 3)) == trace_error("hello\n"));
+    CHECK(trace_error("{\n") == trace_error("hello\n"));
     CHECK(trace_error("{}\n") == "F: line 1: kind: is missing");
     CHECK(trace_error("{\"kind\":3}\n") == "F: line 1: kind: must be text, is 3");
     CHECK(trace_error(two_buffers) == "F: line 1: buffer.kind: the first record must be the header");
@@ -176,6 +180,8 @@ TEST_CASE("bad traces are answered by line, field and rule", "[trace]") {
     CHECK(op("\"index\":0,\"duration_ns\":1,\"flops\":-1") == "F: line 4: op.flops: must be a number of at least 0, is -1");
     CHECK(trace_error(b + two_ops + "{\"kind\":\"op\",\"index\":2,\"duration_ns\":1,\"reads\":[1]}\n") == "F: line 6: op.reads: names buffer 1 after its free_op 1");
     CHECK(trace_error(b + two_ops + "{\"kind\":\"op\",\"index\":2,\"duration_ns\":4611686018427387904}\n") == "F: line 6: op.duration_ns: the times of all ops exceed 2^62 ns");
+    CHECK(trace_error(header + "{\"kind\":\"op\",\"index\":0,\"duration_ns\":4611686018427387904}\n{\"kind\":\"op\",\"index\":1,\"duration_ns\":4611686018427387904}\n") ==
+          "F: line 3: op.duration_ns: the times of all ops exceed 2^62 ns");
     CHECK(trace_error(header + "{\"kind\":\"buffer\",\"id\":0,\"bytes\":1,\"alloc_op\":1}\n{\"kind\":\"op\",\"index\":0,\"duration_ns\":1,\"reads\":[0]}\n") ==
           "F: line 3: op.reads: names buffer 0 before its alloc_op 1");
     const std::string scratch_op = "{\"kind\":\"op\",\"index\":0,\"duration_ns\":1,\"workspace_bytes\":4611686018427387904}\n";
@@ -184,6 +190,31 @@ TEST_CASE("bad traces are answered by line, field and rule", "[trace]") {
     CHECK(trace_error(header + scratch_op + two_buffers) == "F: line 3: buffer.bytes: the sizes of all buffers exceed 2^62 bytes");
     CHECK(trace_error(header + "{\"kind\":\"event\",\"what\":\"stall\"}\n" + two_buffers + two_ops) == "");
     CHECK(read_trace("/nonexistent/trace").error().message == "/nonexistent/trace: No such file or directory");
+}
+
+TEST_CASE("a trace is read up to a damaged line, a plan is refused", "[trace]") {
+    const auto trace = parse_trace("F", header + two_buffers + "{]\n" + two_ops);
+    REQUIRE(trace);
+    CHECK(trace->damaged == 4);
+    CHECK((trace->buffers.size() == 2 && trace->ops.empty()));
+    CHECK(parse_trace("F", header + two_buffers + two_ops)->damaged == 0);
+    CHECK(parse_trace("F", header + "7\n")->damaged == 2);
+    CHECK(parse_plan("F", "{\"kind\":\"plan\"}\n7\n").error().message == "F: line 2: is not a JSON object");
+    CHECK(parse_plan("F", "7\n").error().message == "F: not a plan of udnnmem (JSON lines, plain or zstd)");
+    // What zstd cannot unpack any more is such a line too.
+    const std::string path = scratch("damaged") + ".zst";
+    std::string text = header + two_buffers;
+    for (int i = 0; i < 100000; ++i) text += fmt::format("{{\"kind\":\"other\",\"value\":{}}}\n", i * 7919);
+    REQUIRE(write_text(path, text));
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(std::filesystem::file_size(path) * 3 / 4));
+    file << std::string(64, '\x5a');
+    file.close();
+    const auto packed = read_trace(path);
+    REQUIRE(packed);
+    CHECK(packed->damaged > 3);
+    CHECK(packed->buffers.size() == 2);
+    std::filesystem::remove(path);
 }
 
 TEST_CASE("lists and objects are read however deep they are nested", "[trace]") {
@@ -198,6 +229,30 @@ TEST_CASE("lists and objects are read however deep they are nested", "[trace]") 
     CHECK(trace_error(header + two_buffers + "{\"kind\":\"op\",\"index\":0,\"duration_ns\":1,\"reads\":" + list + "}\n") == "F: line 4: op.reads: must hold whole numbers, holds a list");
     CHECK(trace_error(header + "{\"kind\":\"buffer\",\"id\":0,\"bytes\":1,\"later\":" + object + "}\n") == "");
     CHECK(trace_error(header + "{\"kind\":" + list.substr(0, deep)) == "");  // cut short
+}
+
+TEST_CASE("what is replaced stays until the new one is whole, and keeps its permissions", "[trace]") {
+    namespace fs = std::filesystem;
+    const fs::path folder = scratch("replace");
+    fs::create_directories(folder);
+    REQUIRE(write_file(folder / "file", "old", false));
+    CHECK(write_file(folder / "file", "new", false).error().message == (folder / "file").string() + ": File exists");
+    fs::permissions(folder / "file", fs::perms(0640));
+    REQUIRE(write_file(folder / "file", "new", true));
+    CHECK(*read_text(folder / "file") == "new");
+    CHECK(fs::status(folder / "file").permissions() == fs::perms(0640));
+    rlimit before{}, little{};
+    ::getrlimit(RLIMIT_FSIZE, &before);
+    little = {1 << 16, before.rlim_max};
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::setrlimit(RLIMIT_FSIZE, &little);  // as a disk that is full
+    CHECK(write_file(folder / "file", std::string(1 << 20, 'x'), true).error().message == (folder / "file").string() + ": File too large");
+    CHECK(!write_file(folder / "other", std::string(1 << 20, 'x'), false));
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    ::signal(SIGXFSZ, SIG_DFL);
+    CHECK(*read_text(folder / "file") == "new");
+    CHECK(std::distance(fs::directory_iterator(folder), {}) == 1);
+    fs::remove_all(folder);
 }
 
 TEST_CASE("what is written goes where a link points, and into a pipe", "[trace]") {

@@ -124,11 +124,13 @@ struct TraceWriter::State {
         }
         if (settings.more) {
             const std::string text = settings.more(last);
-            if (!full) lines += text;
+            if (!full || last) lines += text;
         }
         if (settings.figures) {
             const RunSummary now = settings.figures();
-            if (last || (!full && now != told)) {
+            RunSummary news = now;
+            news.wall_ns = told.wall_ns;  // that time goes by is none
+            if (last || (!full && news != told)) {
                 lines += summary_line(now, dropped.load(std::memory_order_relaxed), last);
                 told = now;
             }

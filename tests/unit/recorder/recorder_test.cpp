@@ -136,6 +136,22 @@ TEST_CASE("gradient accumulation: the whole iteration replaces its steps") {
     CHECK(trace.ops.size() == 4 * 11 + 5);
 }
 
+TEST_CASE("one disturbance in a long iteration is forgiven, in a search that could not see it 16 times again") {
+    Recorder::Settings settings = settings_for_test();
+    settings.most_ops = settings.search_ops = 4096;
+    Recorder recorder(settings);
+    MadeUp program{.layers = 100, .recorder = recorder};
+    program.start();
+    program.step(), program.step();
+    CHECK_FALSE(recorder.drain(false).empty());
+    program.forward();
+    program.op("odd", {{program.input}});
+    for (const auto a : program.activations) program.drop(a);
+    program.activations.clear();
+    for (int i = 0; i < 30 && recorder.hears_ops(); ++i) program.step(), recorder.drain(false);
+    CHECK_FALSE(recorder.on());   // the period stands again: the search has ended, and does not rest for want of one
+}
+
 TEST_CASE("an evaluation loop, a last batch of another size, and a warm-up of any length do not hide it") {
     Recorder recorder(settings_for_test());
     MadeUp program{.layers = 6, .recorder = recorder};
@@ -203,6 +219,57 @@ TEST_CASE("a search that finds nothing rests, and each one longer than the one b
     for (std::size_t i = 0; i < 4; ++i) CHECK(std::abs(heard[i] - std::min(1024, 256 << i)) <= 8);
     for (std::size_t i = 0; i < 3; ++i) CHECK(std::abs(rested[i] - heard[i] * (3 << 2 * i)) <= 8);
     CHECK_FALSE(recorder.on());
+}
+
+TEST_CASE("a search rests after some time too, of which a program's pauses are none") {
+    std::int64_t clock = 0;
+    Recorder::Settings settings = settings_with_rests(clock);
+    settings.search_time = Nanoseconds(10'000'000'000);
+    Recorder recorder(settings);
+    MadeUp program{.layers = 6, .recorder = recorder};
+    program.start();
+    std::mt19937 random(5);
+    recorder.drain(false);
+    for (int pause = 0; pause < 5; ++pause) {
+        for (int i = 0; i < 100; ++i, clock += 1'000'000'000) recorder.drain(false);
+        wander(program, random, clock, 1);
+    }
+    CHECK(recorder.hears_ops());
+    for (int i = 0; i < 20; ++i, clock += 500'000'000) wander(program, random, clock, 1);
+    CHECK(recorder.on());
+    CHECK_FALSE(recorder.hears_ops());
+}
+
+TEST_CASE("a search rests when its ops used much memory, however few they are") {
+    std::int64_t clock = 0;
+    Recorder::Settings settings = settings_with_rests(clock);
+    settings.most_kept = 200;
+    Recorder recorder(settings);
+    MadeUp program{.layers = 6, .recorder = recorder};
+    program.start();
+    std::mt19937 random(5);
+    wander(program, random, clock, 80);
+    CHECK(recorder.hears_ops());
+    wander(program, random, clock, 40);
+    CHECK(recorder.on());
+    CHECK_FALSE(recorder.hears_ops());
+}
+
+TEST_CASE("it ends once, also when somebody else says so") {
+    Recorder::Settings settings = settings_for_test();
+    int ended = 0;
+    settings.ended = [&] { ++ended; };
+    Recorder recorder(settings);
+    MadeUp program{.recorder = recorder};
+    program.start();
+    recorder.drain(false);
+    recorder.end();
+    CHECK_FALSE(recorder.on());
+    CHECK(ended == 1);
+    program.step();
+    CHECK(recorder.drain(false).empty());
+    CHECK(recorder.drain(true).empty());
+    CHECK(ended == 1);
 }
 
 TEST_CASE("an iteration that begins in a rest is found after it, of memory that was made meanwhile") {

@@ -329,6 +329,7 @@ TEST_CASE("a queue or a file that is too small drops events and counts them") {
     s = settings(folder.file("small-file"), warnings);
     s.longest = Bytes(4000);
     s.figures = [] { return RunSummary{}; };
+    s.more = [](bool last) { return std::string(last ? "{\"kind\":\"misprediction\",\"expected\":\"add\",\"seen\":\"mul\",\"times\":2}\n" : ""); };
     constexpr int bursts = 4, burst = 1000;
     {
         TraceWriter writer(s);
@@ -343,7 +344,30 @@ TEST_CASE("a queue or a file that is too small drops events and counts them") {
     CHECK(run->ended);
     CHECK(run->events[static_cast<int>(EventKind::fetch)] == burst);
     CHECK(run->events_dropped == (bursts - 1) * burst);
+    CHECK(run->mispredictions.size() == 1);   // what is told at the end is, also of a full file
     CHECK(warnings.count == 0);
+}
+
+TEST_CASE("an idle run writes no summary after summary") {
+    Folder folder;
+    Warnings warnings;
+    auto s = settings(folder.file("idle"), warnings);
+    std::atomic<int> asked{0};
+    s.figures = [&] {
+        RunSummary figures;
+        figures.ops = 1;
+        figures.wall_ns = Nanoseconds(++asked);
+        return figures;
+    };
+    {
+        TraceWriter writer(s);
+        writer.start();
+        while (asked < 3) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    const std::string text = bytes_of(folder.file("idle"));
+    std::size_t summaries = 0;
+    for (std::size_t at = 0; (at = text.find("{\"kind\":\"summary\"", at)) != std::string::npos; ++at) ++summaries;
+    CHECK(summaries == 2);   // the first, and the last
 }
 
 TEST_CASE("events of many threads arrive once each") {
