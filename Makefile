@@ -41,7 +41,7 @@ ifneq ($(word 2,$(ROOT)),)
 endif
 
 .DEFAULT_GOAL := all
-SETUP_FREE_GOALS := help clean
+SETUP_FREE_GOALS := help clean uninstall
 GOALS := $(filter-out $(SETUP_FREE_GOALS),$(or $(MAKECMDGOALS),all))
 ifneq ($(GOALS),)
   include $(BUILD)/config.mk
@@ -55,9 +55,10 @@ CPPFLAGS += -I$(ROOT) $(if $(CUDA_HOME),-isystem $(CUDA_INCLUDE)) -DUDNNMEM_VERS
 CXXFLAGS += -std=c++20 $(OPTIMISE) -g1 -fPIC -fvisibility=hidden -pthread -Wall -Wextra -Wno-missing-field-initializers -Wno-restrict $(SANITISE)
 CFLAGS += -std=c11 $(OPTIMISE) -g1 -fPIC -fvisibility=hidden -pthread -Wall -Wextra $(SANITISE)
 LINK = $(CCACHE) $(CXX) $(SANITISE) -pthread
-# For what is shipped: these come from libhost.a (shim/host/older_glibc.c), not from the glibc it is built with.
+# For what is shipped: these come from libhost.a (shim/host/older_glibc.c), not from the glibc it is built with. What nothing
+# reaches is left out: an eighth of what is downloaded, most of it the standard library's.
 COMMA := ,
-OLDER_GLIBC := $(addprefix -Wl$(COMMA)-u$(COMMA),arc4random _dl_find_object __isoc23_strtol __isoc23_strtoll __isoc23_strtoull __isoc23_sscanf)
+SHIPPED := $(addprefix -Wl$(COMMA)-u$(COMMA),arc4random _dl_find_object __isoc23_strtol __isoc23_strtoll __isoc23_strtoull __isoc23_sscanf) $(if $(VARIANT),,-Wl$(COMMA)--gc-sections)
 
 DEFAULT :=
 TEST_SUITES :=
@@ -111,7 +112,8 @@ $(B)/obj/%.c.o: %.c
 
 $(BUILD)/config.mk: scripts/setup.sh
 	@scripts/setup.sh $@
-$(BUILD)/test-packages.mk: scripts/setup.sh
+# One after the other also under `make -j`: packages are installed by one process at a time.
+$(BUILD)/test-packages.mk: scripts/setup.sh | $(BUILD)/config.mk
 	@scripts/setup.sh --tests
 	@mkdir -p $(@D)
 	@touch $@
@@ -143,11 +145,16 @@ bench: all $(BENCHES) ## measure; prints a table, writes build/bench.json
 demo: all $(if $(filter 0,$(DEMO_TRANSFORMER)),,$(REAL_READY)) ## train two networks, one in Python, in 35 % of their device memory, on the software GPU if there is no card
 	@scripts/demo/demo.sh
 
-install: all ## install the library and the tool under PREFIX (default /usr/local)
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/udnnmem-site
-	install -m 755 $(B)/udnnmem $(DESTDIR)$(PREFIX)/bin/udnnmem
-	install -m 755 $(B)/libudnnmem.so $(B)/libudnnmem-hidden.so $(DESTDIR)$(PREFIX)/lib/
-	install -m 644 $(SITE) $(DESTDIR)$(PREFIX)/lib/udnnmem-site/sitecustomize.py
+install: all ## install the library and the tool under PREFIX (default /usr/local), within DESTDIR if that is set
+	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib/udnnmem-site"
+	install -m 755 $(B)/udnnmem "$(DESTDIR)$(PREFIX)/bin/udnnmem"
+	install -m 755 $(B)/libudnnmem.so $(B)/libudnnmem-hidden.so "$(DESTDIR)$(PREFIX)/lib/"
+	install -m 644 $(SITE) "$(DESTDIR)$(PREFIX)/lib/udnnmem-site/sitecustomize.py"
+
+uninstall: ## remove what install put there, with the same PREFIX and DESTDIR
+	rm -f "$(DESTDIR)$(PREFIX)/bin/udnnmem" "$(DESTDIR)$(PREFIX)/lib/libudnnmem.so" "$(DESTDIR)$(PREFIX)/lib/libudnnmem-hidden.so" "$(DESTDIR)$(PREFIX)/lib/udnnmem-site/sitecustomize.py"
+	rm -rf "$(DESTDIR)$(PREFIX)/lib/udnnmem-site/__pycache__"
+	@[ ! -d "$(DESTDIR)$(PREFIX)/lib/udnnmem-site" ] || rmdir "$(DESTDIR)$(PREFIX)/lib/udnnmem-site"
 
 # What is shipped is what is installed, without debug information. Linux on the machine's own architecture.
 DIST := $(BUILD)/dist
@@ -174,5 +181,5 @@ help: ## this list
 
 
 
-.PHONY: all browser test check sanitised test-real bench demo install staged tarball wheel clean help
+.PHONY: all browser test check sanitised test-real bench demo install uninstall staged tarball wheel clean help
 .DELETE_ON_ERROR:

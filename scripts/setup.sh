@@ -5,6 +5,10 @@
 # `setup.sh --tests` and `setup.sh --browser` install what the tests need beside that (the latter what opens the report's
 # page), and nothing else.
 set -euo pipefail
+if (($# > 1)) || [[ ${1:-} == -* && ${1:-} != --tests && ${1:-} != --browser ]]; then
+  echo "setup: $*: usage: setup.sh [FRAGMENT | --tests | --browser]; without a word the fragment is build/config.mk" >&2
+  exit 2
+fi
 case ${1:-} in
   --tests) packages=(catch2 librapidcheck-dev coinor-cbc bats gdb valgrind libjemalloc2 libtcmalloc-minimal4) ;;
   --browser) packages=(chromium) ;;

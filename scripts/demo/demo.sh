@@ -10,11 +10,22 @@ cd "$(dirname "$0")/../.."
 build=$PWD/build
 layers=${DEMO_LAYERS:-200}
 share=${DEMO_SHARE:-35}
+device=${DEMO_DEVICE:-}
+
+refuse() { echo "demo: $*" >&2; exit 2; }
+(($# == 0)) || refuse "$1: expected no arguments: DEMO_LAYERS, DEMO_SHARE, DEMO_DEVICE and DEMO_TRANSFORMER change what it does"
+# whole VALUE LEAST MOST: written plainly, for no sum is done with anything else.
+whole() { [[ $1 =~ ^[1-9][0-9]{0,5}$ ]] && (($1 >= $2 && $1 <= $3)); }
+whole "$layers" 2 100000 || refuse "DEMO_LAYERS=$layers: expected a whole number from 2 to 100000"
+whole "$share" 1 100 || refuse "DEMO_SHARE=$share: expected a whole number of percent from 1 to 100"
+case $device in ''|software|card) ;; *) refuse "DEMO_DEVICE=$device: expected software or card" ;; esac
+case ${DEMO_TRANSFORMER:-1} in 0|1) ;; *) refuse "DEMO_TRANSFORMER=$DEMO_TRANSFORMER: expected 0 (left out) or 1" ;; esac
+whole "${DEMO_STEPS:-6}" 1 100000 || refuse "DEMO_STEPS=$DEMO_STEPS: expected a whole number from 1 to 100000"
+[ -x "$build/workloads/digits-static" ] && [ -e "$build/libudnnmem.so" ] || refuse "nothing is built here: run make first"
 arguments=(--depth "$layers" --width 32 --batch 1024 --iterations 40 --seed 1 --report-peak)
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-device=${DEMO_DEVICE:-}
 if [ -z "$device" ]; then
   if [ -e /proc/driver/nvidia/version ] || [ -e /dev/dxg ]; then device=card; else device=software; fi
 fi

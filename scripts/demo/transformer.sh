@@ -16,6 +16,10 @@ if [ "${DEMO_DEVICE:-software}" != software ]; then
   echo "transformer: skipped on a card (its device cannot be made smaller): LD_PRELOAD=$build/libudnnmem.so UDNNMEM_BUDGET=... python3 scripts/demo/train.py"
   exit 0
 fi
+if ! [ -x "$build/real/venv/bin/python" ]; then
+  echo "demo: the transformer needs tinygrad under build/real: run make demo, which brings it, or leave it out with DEMO_TRANSFORMER=0" >&2
+  exit 2
+fi
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 

@@ -28,7 +28,7 @@ constexpr Card common_cards[] = {
 
 struct AdviseArguments {
     std::vector<std::string> traces, links{"15.75", "55"};
-    std::string host, recompute = "auto", policy = "udnn", format = "text", output;
+    std::string host, recompute = "auto", policy = "udnn", format = "text", output, batches;
     double seconds = 0.5;
     bool force = false;
 };
@@ -162,13 +162,18 @@ private:
 };
 
 void advise(const AdviseArguments& arguments) {
+    check_output(arguments.output, arguments.force, arguments.traces);
     std::vector<profiler::Trace> traces;
     for (const std::string& path : arguments.traces) {
         auto trace = profiler::read_trace(path);
         if (!trace) fail(trace.error());
         if (trace->ops.empty()) fail(path + ": holds no op");
+        warn_of_damage(path, trace->damaged);
         traces.push_back(std::move(*trace));
     }
+    const auto batches = parse_batches(arguments.batches, traces.size());
+    if (!batches) fail(batches.error());
+    for (std::size_t i = 0; i < batches->size(); ++i) traces[i].header.batch = (*batches)[i];
     Bytes host = Bytes::max();
     if (!arguments.host.empty()) {
         const auto given = parse_memory("--host", arguments.host, policy::Liveness(traces[0]).peak());
@@ -195,14 +200,15 @@ void advise(const AdviseArguments& arguments) {
 void add_advise_command(CLI::App& app) {
     CLI::App* command = app.add_subcommand("advise", "Which memory, link, card and batch size a recorded iteration needs");
     auto arguments = std::make_shared<AdviseArguments>();
-    command->add_option("TRACE", arguments->traces, "trace files; several of one network make a model of its batch size")->required();
+    command->add_option("TRACE", arguments->traces, "trace files; several of one network make a model of its batch size; - for standard input")->required()->check(file_name());
     command->add_option("--link", arguments->links, "links to plan for, each GBPS or GBPS,GBPS (in, out)")->type_name("GBPS[,GBPS]")->expected(1)->take_all()->capture_default_str();
+    command->add_option("--batch", arguments->batches, "batch sizes of the traces, where they do not say")->type_name("K,K...");
     command->add_option("--host", arguments->host, "host memory for what is evicted (unlimited)")->type_name("BYTES");
     command->add_option("--policy", arguments->policy, "planner")->type_name("NAME")->capture_default_str();
     command->add_option("--recompute", arguments->recompute, "may buffers be dropped and computed again")->check(CLI::IsMember({"auto", "off"}))->capture_default_str();
     command->add_option("--time", arguments->seconds, "time to search for each plan (udnnmem plan --help)")->type_name("SECONDS")->check(within(0.0, 3600.0))->capture_default_str();
     command->add_option("--format", arguments->format, "how")->check(CLI::IsMember({"text", "json", "html"}))->capture_default_str();
-    command->add_option("-o,--output", arguments->output, "file to write instead of standard output")->type_name("FILE");
+    command->add_option("-o,--output", arguments->output, "file to write instead of standard output")->type_name("FILE")->check(file_name());
     command->add_flag("-f,--force", arguments->force, "overwrite that file");
     command->callback([arguments] { advise(*arguments); });
 }

@@ -67,14 +67,15 @@ std::string advice_text(std::span<const Advice> all) {
     std::string text;
     for (const Advice& a : all) {
         if (!text.empty()) text += "\n";
-        text += fmt::format("{}: {} ops, batch {}, {} with everything resident ({} samples/s)\n", a.name, human_count(a.ops), a.batch ? human_count(a.batch) : "unknown", human(a.ideal),
+        text += fmt::format("{}: {} ops, batch {}, {} with everything resident ({} samples/s)\n", shown(a.name), human_count(a.ops), a.batch ? human_count(a.batch) : "unknown", human(a.ideal),
                             a.batch && a.ideal.value ? fmt::format("{:.1f}", static_cast<double>(a.batch) * 1e9 / static_cast<double>(a.ideal.value)) : "-");
         text += fmt::format("peak live {}, of it persistent {}; the largest op needs {}\n", human(a.peak), human(a.persistent), human(a.largest_op));
+        if (!a.batch) text += ask_for_batches(all.size()) + "\n";
         for (const LinkAdvice& link : a.links) {
             text += fmt::format("\nlink {}\n{:>12}{:>10}{:>12}{:>10}{:>13}{:>12}{:>12}  {}\n", link_name(link.links), "memory", "of peak", "time", "of ideal", "samples/s", "stalled", "recompute", "bound by");
             for (const AdvicePoint& p : link.points) {
                 if (!p.outcome.valid) {
-                    text += fmt::format("{:>12}{:>10}  no plan: {}\n", human(p.memory), human_share(p.share), p.outcome.error);
+                    text += fmt::format("{:>12}{:>10}  no plan: {}\n", human(p.memory), human_share(p.share), shown(p.outcome.error));
                     continue;
                 }
                 text += fmt::format("{:>12}{:>10}{:>12}{:>10}{:>13}{:>12}{:>12}  {}\n", human(p.memory), human_share(p.share), human(p.outcome.time), human_share(p.speed()), rate(a, p.outcome), human(p.outcome.stall), human(p.outcome.recompute), p.binds);
@@ -139,6 +140,7 @@ std::string advice_html(std::span<const Advice> all) {
     for (const Advice& a : all) {
         html += fmt::format("<h2>{}</h2>\n<p>{} ops, batch {}; {} with everything resident. Peak live {}, of it persistent {}; the largest op needs {}.</p>\n", escaped(a.name), human_count(a.ops), a.batch ? human_count(a.batch) : "unknown", human(a.ideal), human(a.peak),
                             human(a.persistent), human(a.largest_op));
+        if (!a.batch) html += "<p>" + ask_for_batches(all.size()) + "</p>\n";
         html += plot(a);
         html += "<table><tr><th>smallest memory for</th>";
         for (const double speed : wanted_speeds) html += fmt::format("<th>{:.0f} % speed</th>", 100 * speed);

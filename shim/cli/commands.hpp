@@ -7,6 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,11 +31,27 @@ void add_advise_command(CLI::App& app);
 [[noreturn]] void fail(const std::string& message);
 [[noreturn]] inline void fail(const Error& error) { fail(error.message); }
 
-// For an option: a number from `low` to `high`, which CLI::Range takes nan for.
-CLI::Validator within(double low, double high);
+// "udnnmem: warning: MESSAGE" on stderr.
+void warn(const std::string& message);
+// That a file was read up to a damaged line (0: all of it was).
+void warn_of_damage(const std::string& path, std::int64_t line);
 
-// Writes what a command has made: to stdout where `path` is empty, else to a new file, which may exist
-// already only with `force`. Fails by fail().
+// For an option: a number from `low` to `high`, which CLI::Range takes nan for; a whole one; a file's name, or `-`.
+CLI::Validator within(double low, double high);
+CLI::Validator whole_within(std::int64_t low, std::int64_t high);
+CLI::Validator file_name();
+
+// How --help is laid out.
+std::shared_ptr<CLI::Formatter> help_formatter();
+
+// Whether what is written to `path` comes out at stdout: "", "-", or what stdout is itself.
+bool is_stdout(const std::string& path);
+
+// Fails, before any work, where the file `path` exists and `force` does not say that it may go, or where it is one of `inputs`.
+void check_output(const std::string& path, bool force, std::span<const std::string> inputs);
+
+// Writes what a command has made: to stdout, or to a file, whole or not at all; one that exists is replaced only
+// with `force`. Fails by fail().
 void write_output(const std::string& path, const std::string& text, bool force);
 
 }  // namespace udnnmem::cli

@@ -31,8 +31,7 @@ class Report {
   public:
     void add(const Finding& finding) {
         constexpr const char* names[] = {"ok  ", "warn", "fail"};
-        std::printf("%s  %s\n", names[static_cast<int>(finding.verdict)], finding.text.c_str());
-        std::fflush(stdout);
+        write_output("", fmt::format("{}  {}\n", names[static_cast<int>(finding.verdict)], shown(finding.text)), false);
         ++counts_[static_cast<int>(finding.verdict)];
     }
     int count(Verdict verdict) const { return counts_[static_cast<int>(verdict)]; }
@@ -106,18 +105,24 @@ Finding check_cupti() {
             if (void* const known = ::dlsym(handle, "cuptiGetVersion")) ::dladdr(known, &info);
             return Finding{Verdict::ok, info.dli_fname ? info.dli_fname : name};
         });
-        if (found.verdict == Verdict::ok) return {Verdict::ok, "CUPTI: " + found.text + ": ops are timed by it while the iteration is learned"};
+        if (found.verdict == Verdict::ok) return {Verdict::ok, "CUPTI: " + found.text + " found; tried at run time, when the iteration is learned"};
     }
     return {Verdict::ok, "CUPTI: not found: ops are timed by event pairs while the iteration is learned"};
 }
 
-Finding check_trace(const Options& options) {
-    if (options.trace.off()) return {Verdict::ok, "trace: off"};
-    const std::filesystem::path path = expand_pattern(options.trace.text);
+// A file that the library will write: a new one, or (`kept`) one that may be there already.
+Finding check_file(const char* what, const char* variable, const Pattern& file, bool kept) {
+    if (file.off()) return {Verdict::ok, fmt::format("{}: off", what)};
+    const std::filesystem::path path = expand_pattern(file.text);
+    std::error_code error;
+    const bool exists = std::filesystem::exists(path, error);
+    if (exists && !kept && !std::filesystem::is_character_file(path, error)) return {Verdict::warn, fmt::format("{}: {} exists already and is never written over, so nothing would be recorded: remove it, or name another in {} (%p is the process id)", what, path.string(), variable)};
+    if (exists && std::filesystem::is_directory(path, error)) return {Verdict::warn, fmt::format("{}: {} is a folder: name a file in {}", what, path.string(), variable)};
     const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
-    if (::access(folder.c_str(), W_OK | X_OK) != 0)
-        return {Verdict::warn, fmt::format("trace: {} cannot be written in: {}: name another file in UDNNMEM_TRACE, or off", folder, std::strerror(errno))};
-    return {Verdict::ok, "trace: " + options.trace.text};
+    if (exists && ::access(path.c_str(), kept ? R_OK | W_OK : W_OK) != 0) return {Verdict::warn, fmt::format("{}: {} cannot be read and written: {}: name another file in {}, or off", what, path.string(), std::strerror(errno), variable)};
+    if (!exists && ::access(folder.c_str(), W_OK | X_OK) != 0)
+        return {Verdict::warn, fmt::format("{}: {} cannot be written in: {}: name another file in {}, or off", what, folder, std::strerror(errno), variable)};
+    return {Verdict::ok, fmt::format("{}: {}", what, file.text)};
 }
 
 // What the library will set for the frameworks of the Python that a shell finds here.
@@ -142,13 +147,12 @@ void check_frameworks(Report& report, const Options& options) {
 }
 
 void check_options(Report& report, const Options*& options) {
-    static Options parsed;
-    const auto result = parse_options();
-    if (result) {
-        parsed = *result;
-    } else {
-        parsed = *parse_options([](const char*) -> const char* { return nullptr; });
-    }
+    // One that is wrong keeps nobody from looking at what the others say.
+    static Options parsed = *parse_options([](const char* variable) -> const char* {
+        const char* const set = std::getenv(variable);
+        const auto row = std::ranges::find(option_rows(), std::string_view(variable), &OptionRow::variable);
+        return set && *set && check_option(*row, variable, set) ? set : nullptr;
+    });
     options = &parsed;
     for (const OptionRow& row : option_rows()) {
         const char* const set = std::getenv(row.variable);
@@ -187,8 +191,10 @@ void doctor() {
     report.add(check_cgroup());
     report.add(check_locked_memory());
     report.add(check_cupti());
-    report.add(check_trace(*options));
-    std::printf("%d ok, %d warn, %d fail\n", report.count(Verdict::ok), report.count(Verdict::warn), report.count(Verdict::fail));
+    report.add(check_file("trace", "UDNNMEM_TRACE", options->trace, false));
+    report.add(check_file("plan", "UDNNMEM_PLAN", options->plan, true));
+    report.add(check_file("messages", "UDNNMEM_DEBUG_FILE", options->debug_file, true));
+    write_output("", fmt::format("{} ok, {} warn, {} fail\n", report.count(Verdict::ok), report.count(Verdict::warn), report.count(Verdict::fail)), false);
     if (report.count(Verdict::fail)) throw CLI::RuntimeError(1);
 }
 

@@ -1,10 +1,61 @@
 #include "shim/cli/format.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include <fmt/format.h>
 
 namespace udnnmem::cli {
+namespace {
+
+// The bytes of the character that `text` begins with, and what it is; 0 bytes: no UTF-8 (RFC 3629).
+std::size_t decode(std::string_view text, std::uint32_t& point) {
+    const auto at = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
+    point = at(0);
+    if (point < 0x80) return 1;
+    const std::size_t length = point >= 0xf0 && point < 0xf5 ? 4 : point >= 0xe0 && point < 0xf0 ? 3 : point >= 0xc2 && point < 0xe0 ? 2 : 0;
+    if (length == 0 || length > text.size()) return 0;
+    point &= 0x7fu >> length;
+    for (std::size_t i = 1; i < length; ++i) {
+        if ((at(i) & 0xc0) != 0x80) return 0;
+        point = point << 6 | (at(i) & 0x3f);
+    }
+    constexpr std::uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    return point < least[length] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000) ? 0 : length;
+}
+
+bool acts_on_terminals(std::uint32_t c) {
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
+}  // namespace
+
+std::string shown(std::string_view text, std::size_t most, Cut cut) {
+    std::vector<std::string> characters;  // as they are shown
+    std::size_t columns = 0;
+    std::vector<std::size_t> widths;
+    while (!text.empty()) {
+        std::uint32_t point = 0;
+        const std::size_t length = decode(text, point);
+        const bool spelled = length == 0 || acts_on_terminals(point);
+        std::string character(text.substr(0, std::max<std::size_t>(1, length)));
+        if (point == '\n') character = "\\n";
+        else if (point == '\t') character = "\\t";
+        else if (length < 2 && spelled) character = fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
+        else if (spelled) character = fmt::format("\\u{:04x}", point);
+        text.remove_prefix(std::max<std::size_t>(1, length));
+        widths.push_back(spelled ? character.size() : 1);
+        columns += widths.back();
+        characters.push_back(std::move(character));
+    }
+    std::size_t from = 0, to = characters.size();
+    if (columns > most)
+        for (const std::size_t room = most > 3 ? most - 3 : 0; columns > room;) columns -= cut == Cut::back ? widths[--to] : widths[from++];
+    std::string out = from ? "..." : "";
+    for (std::size_t i = from; i < to; ++i) out += characters[i];
+    return to < characters.size() ? out + "..." : out;
+}
 
 std::string human(Bytes bytes) {
     if (bytes == Bytes::max()) return "unlimited";

@@ -37,4 +37,21 @@ Expected<Bytes> parse_memory(const char* option, const std::string& text, Bytes 
     return tl::make_unexpected(Error{fmt::format("{} {}: expected {}", option, text, particular ? parsed.error().message : "a size such as 12GiB, 800MiB or 50% of peak live")});
 }
 
+Expected<std::vector<std::int64_t>> parse_batches(const std::string& text, std::size_t traces) {
+    std::vector<std::int64_t> batches;
+    for (const char *at = text.data(), *end = at + text.size(); at < end; ++at) {
+        std::int64_t batch = 0;
+        const auto [next, error] = std::from_chars(at, end, batch);
+        if (error != std::errc() || batch <= 0 || (next < end && (*next != ',' || next + 1 == end))) return tl::make_unexpected(Error{"--batch " + text + ": expected batch sizes such as 32,64,128"});
+        batches.push_back(batch);
+        at = next;
+    }
+    if (!batches.empty() && batches.size() != traces) return tl::make_unexpected(Error{fmt::format("--batch names {} batch sizes for {} traces", batches.size(), traces)});
+    return batches;
+}
+
+std::string ask_for_batches(std::size_t traces) {
+    return traces == 1 ? "batch size unknown: give --batch 512" : fmt::format("batch sizes unknown: give --batch 512,256{}", traces > 2 ? ",..." : "");
+}
+
 }  // namespace udnnmem::cli

@@ -1,7 +1,9 @@
-// The options of commands that plan: memory, links, host memory, as people write them.
+// The options of commands that plan: memory, links, host memory, batch sizes, as people write them.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "policy/machine.hpp"
 #include "profiler/trace/error.hpp"
@@ -17,5 +19,10 @@ Expected<Links> parse_links(const std::string& text);
 
 // "12GiB", "800MB", "50%" of `whole`, as given with `option`. Error: what was expected.
 Expected<Bytes> parse_memory(const char* option, const std::string& text, Bytes whole);
+
+// --batch: "32,64", as many as there are traces; "": none is given. Error: what was expected.
+Expected<std::vector<std::int64_t>> parse_batches(const std::string& text, std::size_t traces);
+// "batch sizes unknown: give --batch 512,256"
+std::string ask_for_batches(std::size_t traces);
 
 }  // namespace udnnmem::cli

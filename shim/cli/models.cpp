@@ -120,7 +120,7 @@ Json memory_of(const Trace& trace, const IterationView& view, std::optional<Byte
     return {{"memory_bytes", memory ? Json(memory->value) : Json(nullptr)}, {"peak_live_bytes", peak}, {"peak_op", view.peak_op}, {"ops_above", memory ? Json(above) : Json(nullptr)}, {"excess_byte_seconds", excess / 1e9}, {"live_bytes", list}};
 }
 
-// t = latency + bytes / bandwidth, least squares over the moves of one direction.
+// t = latency + bytes / bandwidth, latency at least 0, least squares over the moves of one direction.
 Json link_fit(const RunRecord& run, EventKind kind) {
     double n = 0, x = 0, y = 0, xx = 0, xy = 0;
     const auto each = [&](const auto& use) {
@@ -129,7 +129,8 @@ Json link_fit(const RunRecord& run, EventKind kind) {
     };
     each([&](double bytes, double ns) { ++n, x += bytes, y += ns, xx += bytes * bytes, xy += bytes * ns; });
     if (n < 2 || n * xx - x * x <= 1e-9 * n * xx) return nullptr;  // sizes that do not differ say nothing
-    const double slope = (n * xy - x * y) / (n * xx - x * x), latency = (y - slope * x) / n;
+    double slope = (n * xy - x * y) / (n * xx - x * x), latency = (y - slope * x) / n;
+    if (latency < 0) slope = xy / xx, latency = 0;  // the least squares that a link can have
     if (!(slope > 0)) return nullptr;
     double error = 0;
     each([&](double bytes, double ns) { error += std::abs(latency + slope * bytes - ns); });
@@ -251,6 +252,7 @@ Expected<Json> models_of(const RunRecord& run, const IterationView& view, const 
         for (const BatchFit::Point& p : batches->points)
             summary.push_back(fmt::format("    batch {}: {}{}", p.batch, human(Nanoseconds(static_cast<std::int64_t>(p.time))), p.predicted ? fmt::format("; the others predict {} ({:+.1f} %)", human(Nanoseconds(static_cast<std::int64_t>(*p.predicted))), 100 * (*p.predicted / p.time - 1)) : ""));
     }
+    if (!batches && !options.no_batches.empty()) summary.push_back("  t_iter(k): " + options.no_batches);
     models["memory"] = memory_of(trace, view, memory, summary);
     models["link"] = link_of(run, links, summary);
     models["binds"] = binds_of(trace, memory, links, summary);

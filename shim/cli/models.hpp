@@ -20,6 +20,7 @@ namespace udnnmem::cli {
 struct ModelOptions {
     std::optional<std::string> memory;     // M; none: the run's budget
     std::optional<Links> links;            // none: the run's measured ones
+    std::string no_batches;                // why there is no model of the batch size, where one was to be expected
 };
 
 // t(k) = fixed + each * k over the batch sizes that the headers say, least squares of the relative errors; fewer than two batch sizes: none.

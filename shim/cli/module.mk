@@ -8,5 +8,5 @@ $(B)/gen/shim/cli/page.inc: $(PAGE_PARTS)
 $(call objects,shim/cli/page.cpp): $(B)/gen/shim/cli/page.inc
 FLAGS_shim_cli_ := -I$(B)/gen
 $(call library,cli,$(CLI_SOURCES))
-$(call program,udnnmem,shim/cli/main.cpp,cli $(CLI_LIBRARIES),-l:libzstd.a -ldl -static-libstdc++ -static-libgcc $(OLDER_GLIBC))
+$(call program,udnnmem,shim/cli/main.cpp,cli $(CLI_LIBRARIES),-l:libzstd.a -ldl -static-libstdc++ -static-libgcc $(SHIPPED))
 DEFAULT += $(B)/udnnmem

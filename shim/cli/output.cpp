@@ -1,5 +1,4 @@
 // How commands end: their output written whole or not at all, their complaints in one shape.
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,14 +8,22 @@
 
 #include <fmt/format.h>
 
+#include "profiler/trace/record.hpp"
 #include "shim/cli/commands.hpp"
+#include "shim/cli/format.hpp"
 
 namespace udnnmem::cli {
 
 void fail(const std::string& message) {
     std::fflush(stdout);
-    std::fprintf(stderr, "udnnmem: %s\n", message.c_str());
+    std::fprintf(stderr, "udnnmem: %s\n", shown(message).c_str());
     throw CLI::RuntimeError(2);
+}
+
+void warn(const std::string& message) { std::fprintf(stderr, "udnnmem: warning: %s\n", shown(message).c_str()); }
+
+void warn_of_damage(const std::string& path, std::int64_t line) {
+    if (line > 0) warn(fmt::format("{}: damaged from line {} on: what follows is left out", path, line));
 }
 
 CLI::Validator within(double low, double high) {
@@ -27,28 +34,40 @@ CLI::Validator within(double low, double high) {
     return {wrong, fmt::format("{} to {}", low, high)};
 }
 
+CLI::Validator whole_within(std::int64_t low, std::int64_t high) {
+    const auto wrong = [=](std::string& text) {
+        std::int64_t value = 0;
+        return CLI::detail::lexical_cast(text, value) && value >= low && value <= high ? std::string() : fmt::format("expected a whole number from {} to {}, is {}", low, high, text);
+    };
+    return {wrong, fmt::format("{} to {}", low, high)};
+}
+
+CLI::Validator file_name() {
+    return {[](std::string& text) { return text.empty() ? std::string("is empty: name a file, or - for standard input or output") : std::string(); }, ""};
+}
+
+bool is_stdout(const std::string& path) {
+    if (path.empty() || path == "-") return true;
+    struct stat named {}, out {};
+    return ::stat(path.c_str(), &named) == 0 && ::fstat(STDOUT_FILENO, &out) == 0 && named.st_dev == out.st_dev && named.st_ino == out.st_ino;
+}
+
+void check_output(const std::string& path, bool force, std::span<const std::string> inputs) {
+    struct stat to {}, from {};
+    if (is_stdout(path) || ::stat(path.c_str(), &to) != 0 || !S_ISREG(to.st_mode)) return;
+    for (const std::string& input : inputs)
+        if (::stat(input.c_str(), &from) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino) fail(path + ": is what is read (" + input + "): name another file to write");
+    if (!force) fail(path + ": exists already; -f overwrites it");
+}
+
 void write_output(const std::string& path, const std::string& text, bool force) {
-    if (path.empty()) {
+    if (is_stdout(path)) {
         if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
             fail(std::string("cannot write to standard output: ") + std::strerror(errno));
         return;
     }
-    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (force ? O_TRUNC : O_EXCL), 0666);
-    if (file < 0 && errno == EEXIST) fail(path + ": exists already; -f overwrites it");
-    if (file < 0) fail(path + ": " + std::strerror(errno));
-    for (std::size_t done = 0; done < text.size();) {
-        const ssize_t n = ::write(file, text.data() + done, text.size() - done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) {
-            const int reason = errno;
-            ::close(file);
-            struct stat status {};
-            if (::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode)) ::unlink(path.c_str());  // no half of a report
-            fail(path + ": " + std::strerror(reason));
-        }
-        done += static_cast<std::size_t>(n);
-    }
-    ::close(file);
+    check_output(path, force, {});
+    if (const auto written = profiler::write_file(path, text, force); !written) fail(written.error());
 }
 
 }  // namespace udnnmem::cli

@@ -1,7 +1,5 @@
 // `udnnmem plan TRACE`: what a planner, or every planner, makes of a recorded iteration on a machine that
 // need not be this one; writes plans and judges them.
-#include <unistd.h>
-
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -90,7 +88,7 @@ nlohmann::ordered_json to_json(const Row& row, const profiler::Trace& trace, con
 
 std::string to_text(const std::vector<Row>& rows, const profiler::Trace& trace, const policy::Liveness& live, const policy::Machine& machine, const Bound& bound, bool recompute) {
     const auto ideal = static_cast<double>(live.ideal().value);
-    std::string text = fmt::format("{}: {} ops, {} with everything resident, peak live {} (largest op {})\n", trace.header.name, human_count(static_cast<std::int64_t>(trace.ops.size())), human(live.ideal()),
+    std::string text = fmt::format("{}: {} ops, {} with everything resident, peak live {} (largest op {})\n", shown(trace.header.name), human_count(static_cast<std::int64_t>(trace.ops.size())), human(live.ideal()),
                                    human(live.peak()), human(live.largest_working_set()));
     text += fmt::format("memory {} ({:.0f} % of peak live), links {} in, {} out, host {}, recompute {}\n", human(machine.memory), 100 * static_cast<double>(machine.memory.value) / static_cast<double>(std::max<std::int64_t>(1, live.peak().value)),
                         human_rate(machine.link_in), human_rate(machine.link_out), human(machine.host), recompute ? "auto" : "off");
@@ -99,14 +97,24 @@ std::string to_text(const std::vector<Row>& rows, const profiler::Trace& trace, 
     for (const Row& row : rows) {
         const policy::Outcome& o = row.outcome;
         if (!o.valid) {
-            text += fmt::format("{:<15}no plan: {}\n", row.plan.policy, o.error);
+            text += fmt::format("{:<15}no plan: {}\n", shown(row.plan.policy), shown(o.error));
             continue;
         }
         const auto time = static_cast<double>(o.time.value);
-        text += fmt::format("{:<15}{:>11}{:>10}{:>10}{:>11}{:>11}{:>11}{:>11}{:>10}\n", row.plan.policy, human(o.time), human_share(ideal / time), human_share(static_cast<double>(bound.time.value) / time), human(o.stall), human(o.recompute), human(o.in), human(o.out),
+        text += fmt::format("{:<15}{:>11}{:>10}{:>10}{:>11}{:>11}{:>11}{:>11}{:>10}\n", shown(row.plan.policy), human(o.time), human_share(ideal / time), human_share(static_cast<double>(bound.time.value) / time), human(o.stall), human(o.recompute), human(o.in), human(o.out),
                             human(Nanoseconds(static_cast<std::int64_t>(row.plan_ms * 1e6))));
     }
     return text;
+}
+
+// Why there is no plan, and what would have to be there: by what no plan can do without.
+std::string no_plan(const std::string& error, const policy::Liveness& live, const policy::Machine& machine, bool recompute) {
+    const std::string wanted = fmt::format("no plan in {}", human(machine.memory));
+    if (live.largest_working_set() > machine.memory) return fmt::format("{}: the largest op alone needs {}: give at least --memory {}", wanted, human(live.largest_working_set()), live.largest_working_set().value);
+    const bool short_of_host = machine.host != Bytes::max() && live.peak() - machine.memory > machine.host;
+    if (!short_of_host) return fmt::format("{}: {}", wanted, error);
+    const Bytes least = live.peak() - machine.memory;
+    return fmt::format("{}: {}: peak live is {}, memory and host hold {} less: give at least --host {}{}", wanted, error, human(live.peak()), human(least - machine.host), least.value, recompute ? ", or more memory" : ", more memory, or --recompute auto");
 }
 
 // A plan with what it was made for as its defaults: given options win.
@@ -119,16 +127,17 @@ Row check(const PlanArguments& arguments, const profiler::Trace& trace, const po
     if (!(machine.link_in > 0 && machine.link_out > 0)) fail(arguments.check + ": line 1: plan.link_in, link_out: are missing, and there is no --link");
     Row row{std::move(file->plan)};
     row.outcome = policy::simulate(trace, machine, row.plan);
-    if (!row.outcome.valid) fail(fmt::format("{}: {}", arguments.check, row.outcome.error));
+    if (!row.outcome.valid) fail(fmt::format("{}: {}", arguments.check, no_plan(row.outcome.error, live, machine, true)));
     row.outcome.ideal = live.ideal();
     return row;
 }
 
 void plan(const PlanArguments& arguments) {
-    if (!arguments.emit.empty() && !arguments.force && ::access(arguments.emit.c_str(), F_OK) == 0) fail(arguments.emit + ": exists already; -f overwrites it");
+    if (!arguments.emit.empty()) check_output(arguments.emit, arguments.force, std::vector{arguments.trace, arguments.check});
     const auto trace = profiler::read_trace(arguments.trace);
     if (!trace) fail(trace.error());
     if (trace->ops.empty()) fail(arguments.trace + ": holds no op");
+    warn_of_damage(arguments.trace, trace->damaged);
     const policy::Liveness live(*trace);
 
     policy::Machine machine;
@@ -193,12 +202,16 @@ void plan(const PlanArguments& arguments) {
     } else {
         text = to_text(rows, *trace, live, machine, bound, options.recompute);
     }
+    const Row* best = nullptr;
+    for (const Row& row : rows)
+        if (row.outcome.valid && (!best || row.outcome.time < best->outcome.time)) best = &row;
+    if (!best) {
+        if (arguments.json || rows.size() > 1) write_output("", text, false);
+        fail(no_plan(rows.back().outcome.error, live, machine, options.recompute));
+    }
     if (!arguments.emit.empty()) {
-        const Row* best = nullptr;
-        for (const Row& row : rows)
-            if (row.outcome.valid && (!best || row.outcome.time < best->outcome.time)) best = &row;
-        if (!best) fail(fmt::format("no plan to write to {}: {}", arguments.emit, rows.back().outcome.error));
         const policy::PlanFile file{best->plan, trace->header.name, machine.memory, machine.link_in, machine.link_out, best->outcome.time};
+        if (is_stdout(arguments.emit)) return write_output("", policy::format_plan(file), false);
         if (const auto written = policy::write_plan(arguments.emit, file); !written) fail(written.error());
     }
     write_output("", text, false);
@@ -209,19 +222,19 @@ void plan(const PlanArguments& arguments) {
 void add_plan_command(CLI::App& app) {
     CLI::App* command = app.add_subcommand("plan", "Plan a recorded iteration for a machine, with one planner or all");
     auto arguments = std::make_shared<PlanArguments>();
-    command->add_option("TRACE", arguments->trace, "trace file (.jsonl or .jsonl.zst)")->required();
+    command->add_option("TRACE", arguments->trace, "trace file (.jsonl or .jsonl.zst), or - for standard input")->required()->check(file_name());
     command->add_option("--memory", arguments->memory, "device memory: 12GiB, 800MB, 50% of peak live")->type_name("M");
     command->add_option("--link", arguments->link, "bandwidth to the device and back")->type_name("GBPS[,GBPS]");
     command->add_option("--host", arguments->host, "host memory for what is evicted (unlimited)")->type_name("BYTES");
     command->add_option("--policy", arguments->policy, "planner, or all: " + policy_names())->type_name("NAME")->capture_default_str();
     command->add_option("--recompute", arguments->recompute, "may buffers be dropped and computed again")->check(CLI::IsMember({"auto", "off"}))->capture_default_str();
     command->add_option("--time", arguments->seconds, "time for udnn to search, of one core; it may take as long again to try the other planners' plans")->type_name("SECONDS")->check(within(0.0, 86400.0))->capture_default_str();
-    command->add_option("--lookahead", arguments->lookahead, "ops ahead at which an op's memory is taken, as where the library maps it")->type_name("OPS")->check(within(0, 16))->capture_default_str();
+    command->add_option("--lookahead", arguments->lookahead, "ops ahead at which an op's memory is taken, as where the library maps it")->type_name("OPS")->check(whole_within(0, 16))->capture_default_str();
     command->add_option("--turnaround", arguments->turnaround_us, "from an op's end until memory that it frees can serve another")->type_name("US")->check(within(0.0, 1e9))->capture_default_str();
     command->add_option("--hash", arguments->hash_gbps, "rate at which the device hashes what it moves (0: no cost)")->type_name("GBPS")->check(within(0.0, 1e6))->capture_default_str();
     command->add_flag("--json", arguments->json, "one JSON object a line and policy");
-    command->add_option("--emit", arguments->emit, "write the (fastest) plan to this file")->type_name("FILE");
-    command->add_option("--check", arguments->check, "judge the plan of this file instead of making one")->type_name("PLAN");
+    command->add_option("--emit", arguments->emit, "write the (fastest) plan to this file; -: to standard output, instead of the table")->type_name("FILE")->check(file_name());
+    command->add_option("--check", arguments->check, "judge the plan of this file instead of making one")->type_name("PLAN")->check(file_name());
     command->add_flag("-f,--force", arguments->force, "overwrite the file of --emit");
     command->callback([arguments] { plan(*arguments); });
 }

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 
 #include <map>
@@ -28,18 +27,6 @@ struct ReportArguments {
     bool force = false, model = false;
 };
 
-std::vector<std::int64_t> parse_batches(const std::string& text) {
-    std::vector<std::int64_t> batches;
-    for (const char *at = text.data(), *end = at + text.size(); at < end; ++at) {
-        std::int64_t batch = 0;
-        const auto [next, error] = std::from_chars(at, end, batch);
-        if (error != std::errc() || batch <= 0 || (next < end && (*next != ',' || next + 1 == end))) fail("--batch " + text + ": expected batch sizes such as 32,64,128");
-        batches.push_back(batch);
-        at = next;
-    }
-    return batches;
-}
-
 void add_models(std::vector<Report>& reports, const ReportArguments& arguments) {
     ModelOptions options;
     if (!arguments.memory.empty()) options.memory = arguments.memory;
@@ -49,6 +36,10 @@ void add_models(std::vector<Report>& reports, const ReportArguments& arguments) 
         options.links = *links;
     }
     const auto batches = fit_batches(reports);
+    if (!batches && reports.size() > 1) {
+        const bool unknown = std::any_of(reports.begin(), reports.end(), [](const Report& r) { return r.run.iteration.header.batch == 0; });
+        options.no_batches = unknown ? ask_for_batches(reports.size()) : "one batch size in all traces: a trace of another is needed";
+    }
     for (Report& report : reports) {
         if (report.run.iteration.ops.empty()) fail(report.run.path + ": holds no iteration, so there is nothing to model");
         auto models = models_of(report.run, report.view, options, batches);
@@ -58,15 +49,17 @@ void add_models(std::vector<Report>& reports, const ReportArguments& arguments) 
 }
 
 void report(const ReportArguments& arguments) {
+    check_output(arguments.output, arguments.force, arguments.traces);
     std::vector<profiler::RunRecord> runs;
     for (const std::string& path : arguments.traces) {
         auto run = profiler::read_run(path);
         if (!run) fail(run.error());
+        warn_of_damage(path, run->damaged);
         runs.push_back(std::move(*run));
     }
-    const std::vector<std::int64_t> batches = parse_batches(arguments.batches);
-    if (!batches.empty() && batches.size() != runs.size()) fail(fmt::format("--batch names {} batch sizes for {} traces", batches.size(), runs.size()));
-    for (std::size_t i = 0; i < batches.size(); ++i) runs[i].iteration.header.batch = batches[i];
+    const auto batches = parse_batches(arguments.batches, runs.size());
+    if (!batches) fail(batches.error());
+    for (std::size_t i = 0; i < batches->size(); ++i) runs[i].iteration.header.batch = (*batches)[i];
     std::stable_sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.header.rank < b.header.rank; });
     std::vector<Report> reports;
     for (profiler::RunRecord& run : runs) {
@@ -75,7 +68,7 @@ void report(const ReportArguments& arguments) {
         report.run = std::move(run);
     }
     if (arguments.model) add_models(reports, arguments);
-    if (arguments.output.empty() && (formats.at(arguments.format) == report_html || formats.at(arguments.format) == report_snapshot) && ::isatty(STDOUT_FILENO))
+    if (is_stdout(arguments.output) && (formats.at(arguments.format) == report_html || formats.at(arguments.format) == report_snapshot) && ::isatty(STDOUT_FILENO))
         fail("--format " + arguments.format + " is not for a terminal: name a file with -o");
     write_output(arguments.output, formats.at(arguments.format)(reports), arguments.force);
 }
@@ -85,13 +78,13 @@ void report(const ReportArguments& arguments) {
 void add_report_command(CLI::App& app) {
     CLI::App* command = app.add_subcommand("report", "Say what recorded runs did");
     auto arguments = std::make_shared<ReportArguments>();
-    command->add_option("TRACE", arguments->traces, "trace files (.jsonl or .jsonl.zst); those of several ranks make one report")->required();
+    command->add_option("TRACE", arguments->traces, "trace files (.jsonl or .jsonl.zst); those of several ranks make one report; - for standard input")->required()->check(file_name());
     command->add_option("--format", arguments->format, "text; html, a page for a browser; json, csv; chrome, for Perfetto and chrome://tracing; pytorch (or torch-snapshot), for pytorch.org/memory_viz")->check(CLI::IsMember(formats))->type_name("FORMAT")->capture_default_str();
     CLI::Option* model = command->add_flag("--model", arguments->model, "with the models of compute, memory and link, and which binds where (several traces: one of the batch size too)");
     command->add_option("--batch", arguments->batches, "with --model: batch sizes of the traces, where they do not say")->type_name("K,K...")->needs(model);
     command->add_option("--memory", arguments->memory, "with --model: M (the run's budget): 12GiB, 50% of peak live")->type_name("M")->needs(model);
     command->add_option("--link", arguments->link, "with --model: bandwidth to the device and back (the run's own)")->type_name("GBPS[,GBPS]")->needs(model);
-    command->add_option("-o,--output", arguments->output, "file to write instead of standard output")->type_name("FILE");
+    command->add_option("-o,--output", arguments->output, "file to write instead of standard output")->type_name("FILE")->check(file_name());
     command->add_flag("-f,--force", arguments->force, "overwrite that file");
     command->callback([arguments] { report(*arguments); });
 }

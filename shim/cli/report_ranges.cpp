@@ -74,7 +74,7 @@ void append_ranges(std::string& to, const Trace& iteration) {
         const Json& r = ranges[i];
         auto name = r["range"].get<std::string>();
         if (name.empty()) name = "(none)";
-        if (name.size() > 43) name = "..." + name.substr(name.size() - 40);
+        name = shown(name, 43, Cut::front);
         const auto ns = r["time_ns"].get<std::int64_t>();
         to += fmt::format("  {:<44}{:>9}{:>8}{:>12}{:>7.1f} %{:>14}\n", name, r["phase"].get<std::string>(), human_count(r["ops"].get<std::int64_t>()), human(Nanoseconds(ns)),
                           100.0 * static_cast<double>(ns) / std::max(1.0, whole), human(Bytes(r["bytes"].get<std::int64_t>())));

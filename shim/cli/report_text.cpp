@@ -48,7 +48,7 @@ void append_figures(std::string& to, const RunRecord& run) {
     to += fmt::format("  moved in         {} in {} fetches\n", human(s.bytes_in), human_count(s.fetches));
     to += fmt::format("  moved out        {} in {} evictions, {} of them clean\n", human(s.bytes_out), human_count(s.evictions), human_count(s.clean_evictions));
     if (s.drops) to += fmt::format("  computed again   {} buffers that had been dropped, {} in {} kernels and copies; {} that never crossed the link\n", human_count(s.replays), human(s.replay_ns), human_count(s.replayed_ops), human(s.bytes_dropped));
-    to += fmt::format("  stalls           {} launches waited, {} in all\n", human_count(s.stalls), human(s.stall_ns));
+    to += fmt::format("  stalls           {} launch{} waited, {} in all\n", human_count(s.stalls), s.stalls == 1 ? "" : "es", human(s.stall_ns));
     to += fmt::format("  from host frames {} ops\n", human_count(s.served_from_host));
     to += fmt::format("  verified moves   {}, {} differed\n", human_count(s.verified_moves), human_count(s.failed_verifications));
     if (s.iterations) {
@@ -75,7 +75,7 @@ void append_buffers(std::string& to, const RunRecord& run) {
 }
 
 void append_models(std::string& to, const nlohmann::ordered_json& models) {
-    for (const auto& line : models["summary"]) to += "  " + line.get<std::string>() + "\n";
+    for (const auto& line : models["summary"]) to += "  " + shown(line.get<std::string>()) + "\n";
     to += fmt::format("  {:<18}{:>8}{:>12}{:>9}{:>14}{:>14}\n", "kind of op", "ops", "time", "share", "TFLOP/s", "bytes named");
     for (const auto& kind : models["kinds"]) {
         const auto ns = kind["time_ns"].get<std::int64_t>();
@@ -96,8 +96,8 @@ std::string side_by_side(std::span<const Report> reports) {
     const auto figure = [&](const char* title, const auto& value) {
         row(title, [&](const RunRecord& run) { return run.has_summary ? value(run.summary) : std::string("-"); });
     };
-    row("", [](const RunRecord& run) { return run.header.rank >= 0 ? fmt::format("rank {}", run.header.rank) : run.header.pid ? fmt::format("pid {}", run.header.pid) : run.header.name.substr(0, 13); });
-    row("host", [](const RunRecord& run) { return run.header.host.empty() ? "-" : run.header.host.substr(0, 13); });
+    row("", [](const RunRecord& run) { return run.header.rank >= 0 ? fmt::format("rank {}", run.header.rank) : run.header.pid ? fmt::format("pid {}", run.header.pid) : shown(run.header.name, 13); });
+    row("host", [](const RunRecord& run) { return run.header.host.empty() ? "-" : shown(run.header.host, 13); });
     row("budget", [](const RunRecord& run) {
         Bytes sum;
         for (const RunConfig& config : run.configs) sum += config.budget;
@@ -122,7 +122,7 @@ std::string side_by_side(std::span<const Report> reports) {
 }  // namespace
 
 std::string explanation(const OutOfMemory& o) {
-    std::string text = fmt::format("out of memory: {} on device {} asked for {}; {} live, {} of it on the host; device budget {}, host budget {}; a device budget of {} would have been enough", o.what, o.device, human(o.wanted), human(o.live), human(o.on_host), human(o.budget),
+    std::string text = fmt::format("out of memory: {} on device {} asked for {}; {} live, {} of it on the host; device budget {}, host budget {}; a device budget of at least {} would have been needed", shown(o.what), o.device, human(o.wanted), human(o.live), human(o.on_host), human(o.budget),
                                    human(o.host_budget), human(o.enough));
     for (std::size_t i = 0; i < std::min<std::size_t>(o.largest.size(), 5); ++i)
         text += fmt::format("\n    buffer {}, {} on the {}", o.largest[i].buffer.value, human(o.largest[i].bytes), o.largest[i].on_host ? "host" : "device");
@@ -133,14 +133,14 @@ std::string report_text(std::span<const Report> reports) {
     std::string text = reports.size() > 1 ? side_by_side(reports) : "";
     for (const auto& [run, view, models] : reports) {
         if (!text.empty()) text += '\n';
-        text += run.header.name.empty() ? run.path : run.header.name;
+        text += shown(run.header.name.empty() ? run.path : run.header.name);
         if (run.header.rank >= 0) text += fmt::format(" rank {}", run.header.rank) + (run.header.world_size > 0 ? fmt::format(" of {}", run.header.world_size) : "");
-        if (run.header.pid) text += fmt::format(" (pid {} on {})", run.header.pid, run.header.host);
-        if (!run.header.version.empty()) text += ", udnnmem " + run.header.version;
+        if (run.header.pid) text += fmt::format(" (pid {} on {})", run.header.pid, shown(run.header.host));
+        if (!run.header.version.empty()) text += ", udnnmem " + shown(run.header.version);
         text += '\n';
         for (const RunConfig& config : run.configs)
-            text += fmt::format("  device {}         {}, {}; budget {}, host budget {}, policy {}\n", config.device, config.device_name, human(config.memory), human(config.budget),
-                                human(config.host_budget), config.policy);
+            text += fmt::format("  device {}         {}, {}; budget {}, host budget {}, policy {}\n", config.device, shown(config.device_name), human(config.memory), human(config.budget),
+                                human(config.host_budget), shown(config.policy));
         for (const RunLink& link : run.links)
             text += fmt::format("  link {}           {} in, {} out\n", link.device, human_rate(link.in_bytes_per_second), human_rate(link.out_bytes_per_second));
         for (const RunLink& link : run.links)

@@ -8,13 +8,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "shim/cli/commands.hpp"
+#include "shim/cli/format.hpp"
 #include "shim/cli/installation.hpp"
 #include "shim/options/options.hpp"
+#include "shim/options/pattern.hpp"
 
 namespace udnnmem::cli {
 namespace {
@@ -39,27 +44,51 @@ std::string with_library(const std::string& library) {
     return library + ":" + list;
 }
 
+bool names_file(const OptionRow& row) { return std::string_view(row.value) == "FILE" || std::string_view(row.value) == "PATTERN"; }
+
+// A file's pattern as it is meant here: the program may go to another folder before the library is loaded.
+std::string from_here(const std::string& pattern) {
+    Pattern file;
+    if (const auto parsed = parse_value(pattern, file); !parsed || file.off() || pattern[0] == '/') return pattern;
+    if (pattern.compare(0, 3, "%q{") == 0) {  // may begin with a folder, now or where a launcher sets it
+        const std::string name = pattern.substr(3, pattern.find('}') - 3);
+        const char* const value = std::getenv(name.c_str());
+        if (!value || *value == '/') return pattern;
+    }
+    std::error_code error;
+    std::string folder = std::filesystem::current_path(error).string();
+    if (error) return pattern;
+    for (std::size_t at = 0; (at = folder.find('%', at)) != std::string::npos; at += 2) folder.insert(at, 1, '%');
+    return folder + (folder == "/" ? "" : "/") + pattern;
+}
+
+// What the environment is to have of a value that check_option() lets pass.
+std::string handed_on(const OptionRow& row, const std::string& value) {
+    Switch on = false;
+    if (!*row.value && parse_value(value, on)) return on ? "1" : "0";
+    return names_file(row) ? from_here(value) : value;
+}
+
 void run(const RunArguments& arguments) {
     if (arguments.command.empty()) fail("run: no command given: udnnmem run [options] [--] COMMAND...");
+    if (arguments.command[0].empty()) fail("run: the command's name is empty: udnnmem run [options] [--] COMMAND...");
     const auto rows = option_rows();
     for (std::size_t i = 0; i < rows.size(); ++i) {
         if (arguments.values[i].empty()) continue;
         if (auto checked = check_option(rows[i], rows[i].flag, arguments.values[i].c_str()); !checked) fail(checked.error());
-        ::setenv(rows[i].variable, arguments.values[i].c_str(), 1);
+        ::setenv(rows[i].variable, handed_on(rows[i], arguments.values[i]).c_str(), 1);
     }
     const auto options = parse_options();
     if (!options) fail(options.error());
     const auto library = find_library(options->hide_exports);
     if (!library) fail(library.error());
-    if (library->find_first_of(": ") != std::string::npos)
-        fail(*library + ": LD_PRELOAD cannot hold a path with a space or a colon: install udnnmem at a path without them");
     ::setenv(preload, with_library(*library).c_str(), 1);
     std::vector<char*> argv;
     for (const std::string& word : arguments.command) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
     ::execvp(argv[0], argv.data());
     const int reason = errno;
-    std::fprintf(stderr, "udnnmem: %s: %s\n", argv[0], reason == ENOENT && !std::strchr(argv[0], '/') ? "command not found" : std::strerror(reason));
+    std::fprintf(stderr, "udnnmem: %s: %s\n", shown(argv[0]).c_str(), reason == ENOENT && !std::strchr(argv[0], '/') ? "command not found" : std::strerror(reason));
     throw CLI::RuntimeError(reason == ENOENT ? 127 : 126);  // as a shell says it
 }
 
@@ -67,14 +96,14 @@ void run(const RunArguments& arguments) {
 
 std::vector<std::string> take_run_command(std::vector<std::string>& words) {
     if (words.empty() || words[0] != "run") return {};
-    const auto takes_value = [](const std::string& word) {
-        for (const OptionRow& row : option_rows())
-            if (word == row.flag) return *row.value != '\0';
-        return false;
-    };
     std::size_t at = 1;
-    while (at < words.size() && words[at] != "--" && words[at].size() > 1 && words[at][0] == '-') at += takes_value(words[at]) ? 2 : 1;
-    at = std::min(at, words.size());
+    for (; at < words.size() && words[at] != "--" && words[at].size() > 1 && words[at][0] == '-'; ++at) {
+        const auto rows = option_rows();
+        const auto row = std::find_if(rows.begin(), rows.end(), [&](const OptionRow& r) { return words[at] == r.flag && *r.value; });
+        if (row == rows.end()) continue;
+        if (at + 1 == words.size() || words[at + 1].compare(0, 2, "--") == 0) fail(fmt::format("{}: {} is missing; leave it out for the default, {}", row->flag, row->value, row->otherwise));
+        ++at;
+    }
     const std::size_t first = at < words.size() && words[at] == "--" ? at + 1 : at;
     std::vector<std::string> command(words.begin() + static_cast<std::ptrdiff_t>(first), words.end());
     words.resize(at);
@@ -93,7 +122,7 @@ void add_run_command(CLI::App& app, std::vector<std::string> program) {
                 return value.empty() ? std::string("must not be empty") : std::string();
             });
         } else {
-            command->add_flag_callback(row.flag, [arguments, i] { arguments->values[i] = "1"; }, help);
+            command->add_flag(row.flag, arguments->values[i], help);
         }
     }
     command->footer("The exit code is the program's own. What is not set here is taken from the environment.");

@@ -87,8 +87,7 @@ class Top {
         }
         const bool screen = !arguments_.json && !arguments_.once && ::isatty(STDOUT_FILENO);
         if (screen) out = "\033[H\033[J" + out;
-        std::fputs(out.c_str(), stdout);
-        std::fflush(stdout);
+        write_output("", out, false);
         return !processes_.empty();
     }
 
@@ -115,12 +114,12 @@ class Top {
             const Json& old = then.contains("devices") && k < then["devices"].size() ? then["devices"][k] : nothing;
             const auto bytes = [&](const char* name) { return human(Bytes(number(d, name))); };
             const std::int64_t rank = run.contains("rank") ? number(run, "rank") : -1;
-            out += fmt::format("{:>8} {:<14} {:>4} {:>3} {:>10} {:>10} {:>10} {:>10} {:>12} {:>12} {:>5.0f} % {:>8}  {}\n", pid, text(run, "name").substr(0, 14), rank < 0 ? "-" : std::to_string(rank), number(d, "device"),
+            out += fmt::format("{:>8} {:<14} {:>4} {:>3} {:>10} {:>10} {:>10} {:>10} {:>12} {:>12} {:>5.0f} % {:>8}  {}\n", pid, shown(text(run, "name"), 14), rank < 0 ? "-" : std::to_string(rank), number(d, "device"),
                                bytes("budget_bytes"), bytes("resident_bytes"), bytes("live_bytes"), bytes("host_bytes"), human_rate(rate(d, old, "bytes_in")), human_rate(rate(d, old, "bytes_out")),
-                               rate(d, old, "stall_ns") / 1e7, k == 0 ? human_count(static_cast<std::int64_t>(rate(run, then, "ops"))) : "", text(run, "state"));
+                               rate(d, old, "stall_ns") / 1e7, k == 0 ? human_count(static_cast<std::int64_t>(rate(run, then, "ops"))) : "", shown(text(run, "state")));
             ++k;
         }
-        if (k == 0) out += fmt::format("{:>8} {:<14} no managed memory yet\n", pid, text(run, "name").substr(0, 14));
+        if (k == 0) out += fmt::format("{:>8} {:<14} no managed memory yet\n", pid, shown(text(run, "name"), 14));
         return out;
     }
 
@@ -132,7 +131,7 @@ class Top {
 void top(const TopArguments& arguments) {
     Top view(arguments);
     if (view.empty() && arguments.once) {
-        if (!arguments.json) std::puts("no process runs under udnnmem");
+        if (!arguments.json) write_output("", "no process runs under udnnmem\n", false);
         return;
     }
     while (view.sample() || (arguments.pids.empty() && !arguments.once)) {
@@ -146,11 +145,15 @@ void top(const TopArguments& arguments) {
 void add_top_command(CLI::App& app) {
     CLI::App* command = app.add_subcommand("top", "Live figures of running processes: who holds what, what moves, who waits");
     auto arguments = std::make_shared<TopArguments>();
-    command->add_option("pids", arguments->pids, "processes; none: all that run under udnnmem and may be looked into")->type_name("PID");
+    const auto no_pid = [](std::string& text) {
+        int pid = 0;
+        return CLI::detail::lexical_cast(text, pid) && pid > 0 ? std::string() : "expected a process id, is " + text;
+    };
+    command->add_option("PID", arguments->pids, "processes; none: all that run under udnnmem and may be looked into")->type_name("")->check(CLI::Validator(no_pid, ""));
     command->add_flag("--once", arguments->once, "one sample: rates are then those since the process began");
     command->add_flag("--json", arguments->json, "one JSON object a process and sample");
     command->add_option("--interval", arguments->interval, "time between samples")->type_name("SECONDS")->check(within(0.05, 3600.0))->capture_default_str();
-    command->footer("RESIDENT is what frames hold of the device, LIVE what the program has allocated. WAITS is the share of the time that\nlaunches waited for memory, of all threads together. Ends when the processes that were named have ended, or by Ctrl-C.");
+    command->footer("RESIDENT is what frames hold of the device, LIVE what the program has allocated. WAITS is the share of the time that launches waited for memory, of all threads together. Ends when the processes that were named have ended, or by Ctrl-C.");
     command->callback([arguments] { top(*arguments); });
 }
 

@@ -88,11 +88,13 @@ void configure(Level level, const Pattern& file) noexcept try {
     detail::level.store(level, std::memory_order_relaxed);
     if (file.off()) return;
     const std::string path = expand_pattern(file.text);
-    const int opened = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
+    const int opened = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
     if (opened < 0) {
-        warn("cannot open UDNNMEM_DEBUG_FILE {}: {}; messages go to stderr", path, std::strerror(errno));
+        // A pipe without a reader would be waited for.
+        warn("cannot open UDNNMEM_DEBUG_FILE {}: {}; messages go to stderr", path, errno == ENXIO ? "nobody reads from it" : std::strerror(errno));
         return;
     }
+    ::fcntl(opened, F_SETFL, O_APPEND);
     descriptor.store(opened, std::memory_order_release);
 } catch (...) {
 }

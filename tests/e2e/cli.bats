@@ -37,6 +37,18 @@ json() { python3 -c 'import json, sys; r = json.loads(sys.stdin.readline()); pri
     run "$tool" run --help
     [ "$status" -eq 0 ]
     [[ "$output" == *--host-budget*UDNNMEM_HOST_BUDGET* ]]
+    [ "${lines[1]}" = "Usage: udnnmem run [OPTIONS] [--] COMMAND..." ]
+    [[ "$output" != *\`* ]]
+    help=$output
+    for command in run report plan advise top doctor; do
+        run "$tool" $command --help
+        for line in "${lines[@]}"; do [ "${#line}" -le 100 ]; done
+    done
+    run "$tool" help run
+    [ "$status" -eq 0 ]
+    [ "$output" = "$help" ]
+    run "$tool" help
+    [ "$output" = "$("$tool" --help)" ]
 }
 
 @test "bad usage is one line and 2" {
@@ -45,7 +57,14 @@ json() { python3 -c 'import json, sys; r = json.loads(sys.stdin.readline()); pri
     run "$tool" run; complained "no command given"
     run "$tool" run --; complained "no command given"
     run "$tool" run --bugdet 3 true; complained "--bugdet"
-    run "$tool" run --budget; complained "--budget"
+    run "$tool" run ""; complained "run: the command's name is empty"
+    for words in --budget "--budget --" "--budget --quiet true"; do run "$tool" run $words; complained "--budget: SIZE is missing"; done
+    run "$tool" run --plan -- true; complained "--plan: FILE is missing"
+    run "$tool" run --trace -- true; complained "--trace: PATTERN is missing"
+    run "$tool" run --disable=banana true; complained "--disable banana: expected 1 or 0"
+    run "$tool" top abc; complained "PID: expected a process id, is abc"
+    run "$tool" top -1; complained "PID: expected a process id, is -1"
+    run "$tool" help trian; complained "unknown command trian"
     run "$tool" report; complained "TRACE"
     run "$tool" report run.jsonl --formt json; complained "(udnnmem report --help lists"
     run "$tool" -x report run.jsonl; complained "unknown option -x"
@@ -80,6 +99,23 @@ UDNNMEM_QUIET=1" ]
     [ "$output" = in ]
 }
 
+@test "run: the last of several values counts, and a switch says no to the environment" {
+    UDNNMEM_DISABLE=1 UDNNMEM_QUIET=1 run "$tool" run --disable=false --quiet=off --lazy-free --budget 1GiB --budget 2GiB sh -c 'env | grep -E "^UDNNMEM_[^T]" | sort'
+    [ "$output" = "UDNNMEM_BUDGET=2GiB
+UDNNMEM_DISABLE=0
+UDNNMEM_LAZY_FREE=1
+UDNNMEM_QUIET=0" ]
+}
+
+@test "run: files are meant where it was started" {
+    mkdir 'a%b'
+    cd 'a%b'
+    run "$tool" run --trace 't.%p' --plan sub/plan --debug-file=off sh -c 'cd /; echo "$UDNNMEM_TRACE $UDNNMEM_PLAN $UDNNMEM_DEBUG_FILE"'
+    [ "$output" = "${PWD//%/%%}/t.%p ${PWD//%/%%}/sub/plan off" ]
+    OUT=/data REL=data run "$tool" run --trace '%q{OUT}/t' --plan '%q{REL}/plan' --debug-file '%q{LATER}/log' sh -c 'echo "$UDNNMEM_TRACE $UDNNMEM_PLAN $UDNNMEM_DEBUG_FILE"'
+    [ "$output" = "%q{OUT}/t ${PWD//%/%%}/%q{REL}/plan %q{LATER}/log" ]
+}
+
 @test "run keeps an LD_PRELOAD, and names the library once" {
     libc=$(ldd /bin/sh | sed -n 's/.*=> \(.*libc.so.6\) .*/\1/p')
     LD_PRELOAD=$libc run "$tool" run sh -c 'echo $LD_PRELOAD'
@@ -109,6 +145,15 @@ UDNNMEM_QUIET=1" ]
     [ "$status" -eq 0 ]
 }
 
+@test "a path that LD_PRELOAD cannot hold is said alike by run and doctor" {
+    mkdir -p "a b"
+    cp "$tool" "$library" "a b"
+    run "a b/udnnmem" run true
+    complained "a b/libudnnmem.so: LD_PRELOAD cannot hold a path with a space or a colon: install udnnmem"
+    run "a b/udnnmem" doctor
+    [[ "$output" == *"fail  library: "*"a b/libudnnmem.so: LD_PRELOAD cannot hold a path with a space or a colon: install udnnmem"* ]]
+}
+
 @test "report as text" {
     run "$tool" report run.jsonl
     [ "$status" -eq 0 ]
@@ -121,6 +166,31 @@ UDNNMEM_QUIET=1" ]
     run "$tool" report cut.jsonl
     [[ "$output" == *"48,200 ops"* ]]
     [[ "$output" == *"killed, or still runs"* ]]
+}
+
+@test "what others wrote does nothing to the terminal" {
+    escape=$(printf '\033')
+    cat > evil.jsonl <<'END'
+{"kind":"header","schema":1,"name":"a\u001b[31mb\nc\u009bd\u202eé","host":"ééééééééééééééé\u0007","pid":1,"rank":0}
+{"kind":"config","device":0,"device_name":"d\u001b]0;x\u0007"}
+{"kind":"buffer","id":0,"bytes":10}
+{"kind":"op","index":0,"name":"o\u001b[2J","range":"aaaaaaaaaaaaaaaaaaaaaaaééééééééééééééééééééééééééééééé\u001b","duration_ns":5,"writes":[0]}
+{"kind":"misprediction","expected":"e\u001b","seen":"s\n","times":1}
+END
+    for words in "report evil.jsonl" "report evil.jsonl evil.jsonl" "report --model evil.jsonl --memory 5 --link 1" "plan evil.jsonl --memory 100% --link 1 --time 0.01" "advise evil.jsonl --time 0.001 --link 1"; do
+        "$tool" $words > out
+        LC_ALL=C run ! grep -qP '[\x00-\x08\x0b-\x1f\x7f]' out
+        iconv -f UTF-8 -t UTF-8 out > /dev/null
+    done
+    run "$tool" report evil.jsonl evil.jsonl
+    [[ "$output" == *"éééééééééé..."* ]]
+    [[ "$output" == *'a\x1b[31mb\nc\u009bd\u202eé'* ]]
+    run "$tool" report $'no\n\033[1m\xff'
+    complained 'no\n\x1b[1m\xff: No such file'
+    run "$tool" $'do\nctor'; complained 'unknown command do\nctor'
+    run "$tool" report run.jsonl --format $'\033[1m'; complained '\x1b[1m'
+    run -127 "$tool" run $'no\nthing'
+    [ "$output" = 'udnnmem: no\nthing: command not found' ]
 }
 
 @test "report as JSON has every promised field, one object a trace" {
@@ -191,7 +261,7 @@ END
 }
 
 @test "out of memory is one line that names the file" {
-    python3 -c 'print("x" * 400_000_000)' > large.jsonl
+    python3 -c 'print("""{"kind":"header","schema":1}\n""" + "x" * 400_000_000)' > large.jsonl
     run bash -c 'ulimit -v 600000; "$1" report large.jsonl' _ "$tool"
     complained "out of memory: report large.jsonl"
 }
@@ -214,6 +284,19 @@ END
         printf '%s\n' '{"kind":"header","schema":1,"name":"r","batch":'$batch'}' '{"kind":"buffer","id":0,"bytes":10}' '{"kind":"op","index":0,"duration_ns":'$((batch * 125000 - 2000000))',"writes":[0]}' > batch$batch.jsonl
     done
     "$tool" report --model batch32.jsonl batch64.jsonl | grep -q "t_iter(k) = -2.0 ms + k \* 125.0 us"
+}
+
+@test "report --model: batch sizes that no trace says are asked for" {
+    for i in 0 1; do printf '%s\n' '{"kind":"header","schema":1,"name":"r"}' '{"kind":"buffer","id":0,"bytes":10}' '{"kind":"op","index":0,"duration_ns":1'$i'000,"writes":[0]}' > b$i.jsonl; done
+    "$tool" report --model b0.jsonl b1.jsonl | grep -q "batch sizes unknown: give --batch 512,256"
+    "$tool" report --model b0.jsonl b1.jsonl --batch 32,32 | grep -q "one batch size in all traces"
+    [[ "$("$tool" report --model b0.jsonl)" != *"batch size"* ]]
+}
+
+@test "report --model: no move takes less than no time to begin" {
+    printf '%s\n' '{"kind":"header","schema":1,"name":"r"}' '{"kind":"buffer","id":0,"bytes":10}' '{"kind":"op","index":0,"duration_ns":1000,"writes":[0]}' > moves.jsonl
+    for n in 1 2 4; do echo '{"kind":"event","event":"fetch","buffer":0,"bytes":'$((n * 1000000))',"start_ns":0,"end_ns":'$((n * n * 100000))'}'; done >> moves.jsonl
+    "$tool" report --model moves.jsonl | grep -q "3 moves in: 0 ns + bytes / 2.88 GB/s"
 }
 
 @test "report reads compressed traces and traces of an iteration" {
@@ -239,8 +322,67 @@ END
     "$tool" report run.jsonl | cmp - out
     run "$tool" report run.jsonl -o none/out
     complained "No such file or directory"
+    run "$tool" report run.jsonl -o out -o out2 -f
+    [ -e out2 ]
+    for words in "report run.jsonl" doctor "top --json" --help; do
+        run bash -c '"$1" $2 > /dev/full' _ "$tool" "$words"
+        [ "$status" -eq 2 ] || [ "$words" = "top --json" ]
+    done
     run bash -c '"$1" report run.jsonl > /dev/full' _ "$tool"
     complained "No space left on device"
+}
+
+@test "report: an old report stays until the new one is whole; what is read is not written over" {
+    echo mine > out
+    chmod 640 out
+    ln -s out link
+    run bash -c 'ulimit -f 1; trap "" XFSZ; "$1" report run.jsonl --format html -o out -f' _ "$tool"
+    complained "out: File too large"
+    [ "$(cat out)" = mine ]
+    "$tool" report run.jsonl -o link -f
+    "$tool" report run.jsonl | cmp - out
+    [ -L link ]
+    [ "$(stat -c %a out)" = 640 ]
+    [ "$(ls | wc -l)" -eq 3 ]
+    cp run.jsonl kept
+    ln run.jsonl same
+    for name in run.jsonl ./run.jsonl same; do
+        run "$tool" report run.jsonl -o $name -f
+        complained "$name: is what is read (run.jsonl)"
+        cmp run.jsonl kept
+    done
+}
+
+@test "report: - is standard input and output; devices and pipes are written into" {
+    "$tool" report run.jsonl > out
+    "$tool" report - -o - < run.jsonl | cmp - out
+    "$tool" report run.jsonl -o /dev/stdout | cmp - out
+    "$tool" report run.jsonl -o /dev/stdout > to
+    cmp to out
+    [ ! -e - ]
+    run "$tool" report run.jsonl -o /dev/full; complained "/dev/full: No space left on device"
+    mkfifo pipe
+    cat pipe > read &
+    "$tool" report run.jsonl -o pipe
+    wait
+    cmp read out
+    run "$tool" report run.jsonl -o .; complained ".: Is a directory"
+    run "$tool" report run.jsonl -o ""; complained "--output: is empty: name a file"
+    run "$tool" report ""; complained "TRACE: is empty: name a file"
+}
+
+@test "report: what is no trace, and one that is damaged" {
+    gzip -k run.jsonl
+    run "$tool" report run.jsonl.gz; complained "run.jsonl.gz: is packed by gzip: unpack it first"
+    for file in "$tool" "$root/README.md" /dev/zero; do
+        run bash -c 'ulimit -v 600000; "$1" report "$2"' _ "$tool" "$file"
+        complained "$file: not a trace of udnnmem (JSON lines, plain or zstd)"
+    done
+    sed 's/.*"event":"stall".*/{"kind":"ev\x01/' run.jsonl > damaged.jsonl
+    run --separate-stderr "$tool" report damaged.jsonl --format json
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "udnnmem: warning: damaged.jsonl: damaged from line 5 on: what follows is left out" ]
+    [ "$(json 'r["events"]["fetch"], r["events"]["stall"]' <<< "$output")" = "(1, 0)" ]
 }
 
 @test "a bad trace is one line: file, line, field, rule" {
@@ -290,6 +432,12 @@ END
     [[ "$output" == *"warn  option: UDNNMEM_BUGDET is no option of this version and was ignored; did you mean UDNNMEM_BUDGET?"* ]]
     UDNNMEM_TRACE=/nonexistent/t UDNNMEM_DISABLE=1 run "$tool" doctor
     [[ "$output" == *"warn  trace: /nonexistent cannot be written in: No such file or directory"* ]]
+    : > there
+    UDNNMEM_VERIFY=3 UDNNMEM_TRACE=there UDNNMEM_PLAN=/nonexistent/p UDNNMEM_DEBUG_FILE=there run "$tool" doctor
+    [[ "$output" == *"warn  trace: there exists already and is never written over"* ]]
+    [[ "$output" == *"warn  plan: /nonexistent cannot be written in"* ]]
+    [[ "$output" == *"ok    messages: there"* ]]
+    UDNNMEM_DISABLE=1 run "$tool" doctor
     [[ "$output" == *"warn  option: UDNNMEM_DISABLE is set"* ]]
 }
 

@@ -8,6 +8,7 @@ from tests.e2e.harness import BUILD, ROOT, SOFTGPU, WORKLOADS, Run, Suite, envir
 
 OLDEST = tuple(map(int, re.search(r"^OLDEST_GLIBC := ([\d.]+)$", (ROOT / "Makefile").read_text(), re.M).group(1).split(".")))
 MACHINE = os.uname().machine
+LARGEST = 5 << 20  # bytes of each package
 
 
 def readelf(*words):
@@ -47,6 +48,21 @@ def check_works(suite, command, what, library):
     suite.check(done.status == 0 and "manages device 0" in done.error and done.report["faults"] == 0, f"{what}: a program runs under it", done.tail())
 
 
+def check_install(suite, folder):
+    """Into a path with a space, and out again with nothing else lost."""
+    words = [f"DESTDIR={folder / 'root'}", "PREFIX=/opt/with space", f"B={BUILD}"]
+    make = lambda goal: subprocess.run(["make", "-s", "-o", "all", "-C", str(ROOT), goal, *words], capture_output=True, text=True)
+    done, place = make("install"), folder / "root/opt/with space"
+    files = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+    suite.check(done.returncode == 0 and files == {"bin/udnnmem", "lib/libudnnmem.so", "lib/libudnnmem-hidden.so", "lib/udnnmem-site/sitecustomize.py"}, "make install: into a path with a space", f"    {files}\n{done.stderr}")
+    (place / "lib/other.so").touch()
+    (place / "lib/udnnmem-site/__pycache__").mkdir()
+    for time in ("", " again"):
+        done = make("uninstall")
+        left = {str(path.relative_to(place)) for path in place.rglob("*")}
+        suite.check(done.returncode == 0 and left == {"bin", "lib", "lib/other.so"}, f"make uninstall{time}: what install put there and nothing else", f"    {left}\n{done.stderr}")
+
+
 def main():
     suite = Suite()
     made = subprocess.run(["make", "-s", "-o", "all", "-C", str(ROOT), "tarball", "wheel", f"B={BUILD}", "DIST=" + str(BUILD / "dist")], capture_output=True, text=True)
@@ -55,6 +71,8 @@ def main():
     tarball = max((BUILD / "dist").glob(f"udnnmem-*-linux-{MACHINE}.tar.gz"), key=lambda p: p.stat().st_mtime)
     wheel = max((BUILD / "dist").glob("*.whl"), key=lambda p: p.stat().st_mtime)
     print(f"{tarball.name}: {tarball.stat().st_size >> 10} KiB, {wheel.name}: {wheel.stat().st_size >> 10} KiB")
+    for package in (tarball, wheel):
+        suite.check(package.stat().st_size < LARGEST, f"{package.name}: no larger than the README says", f"    {package.stat().st_size} bytes")
     suite.check(f"manylinux_{OLDEST[0]}_{OLDEST[1]}_{MACHINE}" in wheel.name, "the wheel says which glibc and architecture", wheel.name)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -62,6 +80,7 @@ def main():
         top, = folder.iterdir()
         moved = folder / "elsewhere"
         top.rename(moved)
+        check_install(suite, folder)
         exported = {"dlsym", "dlopen", "cuMemAlloc_v2", "cuLaunchKernel", "cuGetProcAddress_v2"}
         check_binary(suite, moved / "lib/libudnnmem.so", exported)
         check_binary(suite, moved / "lib/libudnnmem-hidden.so", {"dlsym", "dlopen"})

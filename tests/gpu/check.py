@@ -242,15 +242,30 @@ def summary(results):
     print(f"open: {', '.join(open_items) or 'nothing'}")
 
 
+def positive(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of seconds above 0")
+    return value
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}; --help says what there is\n")
+
+
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    parser = argparse.ArgumentParser(prog="gpu_check.sh", description="Asks the card of this machine; --list says what.")
+    parser = Parser(prog="gpu_check.sh", description="Asks the card of this machine; --list says what.")
     parser.add_argument("items", nargs="*", metavar="ITEM", help="'all' for every item that is open")
     parser.add_argument("--list", action="store_true", help="the items, in order of worth")
     parser.add_argument("--summary", action="store_true", help="what is answered, on which card")
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results", help="folder of the answers")
     parser.add_argument("--again", action="store_true", help="anew, and with 'all' also what is answered on this card")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="for all items together: what does not fit is left for another time")
+    parser.add_argument("--seconds", type=positive, default=float("inf"), help="for all items together: what does not fit is left for another time")
     options = parser.parse_args()
     if options.list:
         for item, (question, _, limit) in ITEMS.items():

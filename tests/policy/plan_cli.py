@@ -95,9 +95,31 @@ class Tests:
     def test_infeasible_is_said(self):
         done = run("plan", self.trace, "--memory", "1MiB", "--link", "25", "--policy", "belady", "--json")
         row = json.loads(done.stdout)
-        assert done.returncode == 0 and row["feasible"] is False and row["time_ns"] is None and row["error"], row
-        self.complains("no plan to write", "plan", self.trace, "--memory", "1MiB", "--link", "25", "--policy", "belady", "--emit", self.folder / "none")
+        assert done.returncode == 2 and row["feasible"] is False and row["time_ns"] is None and row["error"], row
+        assert done.stderr.startswith("udnnmem: no plan in 1.0 MiB: "), done
+        self.complains("no plan in 1.0 MiB: the largest op alone needs ", "plan", self.trace, "--memory", "1MiB", "--link", "25", "--policy", "belady", "--emit", self.folder / "none")
         assert not (self.folder / "none").exists()
+        least = re.search(r"give at least --memory (\d+)$", run("plan", self.trace, "--memory", "0", "--link", "25", "--policy", "belady").stderr.strip())
+        assert run("plan", self.trace, "--memory", least[1], "--link", "25", "--policy", "belady").returncode == 0
+        self.complains(f"give at least --memory {least[1]}", "plan", self.trace, "--memory", int(least[1]) - 1, "--link", "25", "--policy", "belady")
+        missing = ("plan", self.trace, "--memory", "50%", "--link", "25", "--policy", "belady", "--recompute", "off", "--host")
+        self.complains("more memory, or --recompute auto", *missing, "0")
+        least = re.search(r"give at least --host (\d+)", run(*missing, "0").stderr)
+        self.complains(f"give at least --host {least[1]}", *missing, int(least[1]) - 1)
+        assert run(*missing, "100%").returncode == 0
+        done = run("plan", self.trace, "--memory", "1MiB", "--link", "25", "--policy", "all", "--time", "0.01")
+        assert done.returncode == 2 and done.stdout.count("no plan: ") == len(POLICIES), done
+
+    def test_emit_to_standard_output(self):
+        plan = self.folder / "piped-plan.jsonl"
+        done = run("plan", self.trace, "--memory", "50%", "--link", "20", "--policy", "g10", "--emit", "-")
+        assert done.returncode == 0 and not done.stderr and all(json.loads(line)["kind"] in ("plan", "start_evicted", "action") for line in done.stdout.splitlines()), done
+        plan.write_text(done.stdout)
+        assert run("plan", self.trace, "--check", plan).returncode == 0
+        assert run("plan", self.trace, "--memory", "50%", "--link", "20", "--policy", "g10", "--emit", "/dev/null").returncode == 0
+        self.complains("No space left", "plan", self.trace, "--memory", "50%", "--link", "20", "--policy", "g10", "--emit", "/dev/full")
+        self.complains("--emit: is empty", "plan", self.trace, "--memory", "50%", "--link", "20", "--emit", "")
+        self.complains("is what is read", "plan", self.trace, "--memory", "50%", "--link", "20", "--emit", self.trace, "-f")
 
     def test_emit_check_and_the_second_simulator(self):
         trace = simulator.Trace(simulator.read_lines(self.trace))
@@ -125,8 +147,10 @@ class Tests:
         self.complains("expected GB/s", "plan", self.trace, "--memory", "1GiB", "--link", "0")
         self.complains("expected all or one of", "plan", self.trace, "--memory", "1GiB", "--link", "1", "--policy", "magic")
         self.complains("is all recompute", "plan", self.trace, "--memory", "1GiB", "--link", "1", "--policy", "chen", "--recompute", "off")
-        for option, wrong in (("--time", "nan"), ("--turnaround", "-1"), ("--hash", "inf"), ("--lookahead", "17"), ("--time", "soon")):
+        for option, wrong in (("--time", "nan"), ("--turnaround", "-1"), ("--hash", "inf"), ("--time", "soon")):
             self.complains(f"{option}: expected a number from 0 to ", "plan", self.trace, "--memory", "1GiB", "--link", "1", option, wrong)
+        for wrong in ("17", "1.5", "two"):
+            self.complains(f"--lookahead: expected a whole number from 0 to 16, is {wrong}", "plan", self.trace, "--memory", "1GiB", "--link", "1", "--lookahead", wrong)
         self.complains("--hash: expected 0 or at least 0.001 GB/s", "plan", self.trace, "--memory", "1GiB", "--link", "1", "--hash", "1e-300")
         self.complains("--time: expected a number from 0 to 3600, is nan", "advise", self.trace, "--time", "nan")
         self.complains("--interval: expected a number from 0.05 to 3600, is nan", "top", "--interval", "nan")
@@ -140,7 +164,7 @@ class Tests:
         self.complains("line 2: action.buffer: the trace has no buffer 99999", "plan", self.trace, "--check", plan)
         plan.write_text('{"kind":"plan"}\n')
         self.complains("plan.memory_bytes: is missing", "plan", self.trace, "--check", plan)
-        self.complains("exceed the memory", "plan", self.trace, "--check", plan, "--memory", "0", "--link", "1")
+        self.complains("give at least --memory", "plan", self.trace, "--check", plan, "--memory", "0", "--link", "1")
         plan.write_text('{"kind":"plan"}\n{"kind":"action","after_op":1,"do":"drop","buffer":16}\n')
         self.complains("op ", "plan", self.trace, "--check", plan, "--memory", "10GiB", "--link", "10")
         self.complains("No such file", "advise", "/nonexistent")
@@ -285,6 +309,13 @@ class Tests:
         self.complains("exists already", "advise", self.trace, "--time", "0.01", "--link", "10", "--format", "html", "-o", page)
         other = self.folder / "chain64.jsonl"
         other.write_text(chain(16, 64))
+        nameless = self.folder / "nameless.jsonl"
+        nameless.write_text(chain(16, 32).replace('"batch": 32', '"batch": 0', 1))
+        text = run("advise", nameless, "--time", "0.01", "--link", "10").stdout
+        assert "batch size unknown: give --batch 512" in text, text
+        told = run("advise", nameless, "--time", "0.01", "--link", "10", "--batch", "32").stdout
+        assert "unknown" not in told and ", batch 32, " in told and re.search(r"^H100 80GB.* \d[\d,]*$", told, re.M), told
+        self.complains("--batch names 2 batch sizes for 1 traces", "advise", nameless, "--batch", "1,2")
         text = run("advise", self.trace, other, "--time", "0.01", "--link", "10").stdout
         assert text.count("smallest memory for 95 % speed") == 2 and "H100 80GB" in text, text
 

@@ -1,5 +1,6 @@
 // Lines as they arrive: levels, one write a line, once-only messages, a debug file, errno untouched.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -108,6 +109,9 @@ TEST_CASE("a debug file takes the lines, with time and thread; one that cannot b
     CHECK(stderr_of([&] { log::configure(Level::warn, Pattern{folder + "/none/log"}); log::warn("after"); }) ==
           "udnnmem: warning: cannot open UDNNMEM_DEBUG_FILE " + folder + "/none/log: No such file or directory; messages go to stderr\n"
           "udnnmem: warning: after\n");
+    REQUIRE(::mkfifo((folder + "/pipe").c_str(), 0600) == 0);
+    CHECK(stderr_of([&] { log::configure(Level::warn, Pattern{folder + "/pipe"}); }) ==
+          "udnnmem: warning: cannot open UDNNMEM_DEBUG_FILE " + folder + "/pipe: nobody reads from it; messages go to stderr\n");
     std::filesystem::remove_all(folder);
 }
 
