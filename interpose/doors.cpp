@@ -33,11 +33,12 @@ bool others_answer(void* handle, const char* name, void*& answer) noexcept {
     for (const OtherName* other = others_begin.load(std::memory_order_relaxed); other != end; ++other) {
         if (std::strcmp(other->symbol, name) != 0) continue;
         answer = real_dlsym(handle, name);
+        void* const ours = other->functions.front();
         if (handle == RTLD_DEFAULT) {
-            if (answer != other->function || other->backed()) return false;
-            answer = nullptr;
-        } else if (answer != nullptr && answer != other->function && !doors_closed.load(std::memory_order_relaxed) && other->hands_on_to(answer)) {
-            answer = other->function;
+            if (answer != ours || other->backed()) return false;
+            answer = real_dlsym(RTLD_NEXT, name);  // nothing, and dlerror says so
+        } else if (answer != nullptr && answer != ours && !doors_closed.load(std::memory_order_relaxed)) {
+            if (void* const front = other->in_front_of(answer)) answer = front;
         }
         return true;
     }

@@ -4,6 +4,8 @@
 
 #include <cuda.h>
 
+#include <span>
+
 #include "interpose/own_calls.hpp"
 
 namespace udnnmem::interpose {
@@ -43,9 +45,9 @@ bool hide_exports() noexcept;
 // that nothing stands behind, and a look-up in a library finds ours in front of that library's. Once, from a constructor; the list lives as long as the process.
 struct OtherName {
     const char* symbol;
-    void* function;
-    bool (*backed)() noexcept;   // whether there is another of that name
-    bool (*hands_on_to)(void* found) noexcept;   // whether `found`, of that name, is it: a look-up of it may answer with ours
+    std::span<void* const> functions;   // exported by that name, one for each version; the first is for references without one
+    bool (*backed)() noexcept;          // whether there is another of that name
+    void* (*in_front_of)(void* found) noexcept;   // the function that hands on to `found`, of that name: a look-up of it may answer with ours; null: none
 };
 void other_names(const OtherName* begin, const OtherName* end) noexcept;
 

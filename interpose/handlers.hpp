@@ -184,7 +184,7 @@ struct Handlers {
     // The current context's device may reach the memory of `peer`'s from now on, or no more.
     CUresult (*peer_access)(CUcontext peer, bool on) noexcept = nullptr;
     // Devices may reach the memory of a pool from now on.
-    CUresult (*pool_access)(CUmemoryPool, const CUmemAccessDesc*, std::size_t count) noexcept = nullptr;
+    CUresult (*pool_access)(CUdevice owner, const CUmemAccessDesc*, std::size_t count) noexcept = nullptr;
 };
 
 // Installs the table (null: everything passes through). Thread-safe; calls in flight end with the old one.

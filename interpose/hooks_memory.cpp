@@ -120,7 +120,7 @@ OBSERVE(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags), (peer, flags),
 OBSERVE(cuCtxDisablePeerAccess, (CUcontext peer), (peer), if (up->peer_access) return up->peer_access(peer, false))
 
 OBSERVE(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc* access, size_t count), (pool, access, count),
-        if (up->pool_access && !foreign_pools.contains(pool)) return up->pool_access(pool, access, count))
+        if (up->pool_access && !foreign_pools.contains(pool)) return up->pool_access(pool_devices.of(pool), access, count))
 
 // ---- questions ----
 HOOK(cuMemGetInfo_v2, (size_t* free, size_t* total)) {

@@ -52,12 +52,13 @@ const char* hazard_of_opcode(std::string_view op) {
     return nullptr;
 }
 
-// Where the values of a body come from: which words of the parameter buffer reach which registers, in no order (what may be is).
-// A word that was loaded from memory is no address of its own: tables of addresses are known to whoever asks.
+// Where the values of a body come from: which words of the parameter buffer reach which registers, and what was loaded through
+// which of them does, in no order (what may be is). A word that was loaded from memory is no address of its own: tables of addresses
+// are known to whoever asks.
 class Flow {
   public:
-    // One instruction: `words` are its opcode and operands, brackets and commas among them.
-    void add(const std::vector<std::string_view>& words) { code_.push_back(words); }
+    // One instruction: `words` are its opcode and operands, brackets and commas among them; `guard`: its predicate, or "".
+    void add(const std::vector<std::string_view>& words, std::string_view guard) { code_.push_back({words, guard}); }
 
     // `offset_of`: of a parameter by its name; -1: none of that name.
     template <class OffsetOf>
@@ -65,9 +66,9 @@ class Flow {
         out.writes_known = true;
         for (changed_ = true; changed_ && out.writes_known;) {
             changed_ = false;
-            for (const auto& words : code_) step(words, offset_of, out);
+            for (const auto& [words, guard] : code_) step(words, guard, offset_of, out);
         }
-        if (!out.writes_known) out.writes.clear();
+        if (!out.writes_known) out.writes.clear(), out.steers.clear();
     }
 
   private:
@@ -79,20 +80,21 @@ class Flow {
     }
 
     template <class OffsetOf>
-    void step(const std::vector<std::string_view>& words, OffsetOf offset_of, KernelCode& out) {
+    void step(const std::vector<std::string_view>& words, std::string_view guard, OffsetOf offset_of, KernelCode& out) {
         const std::string_view op = words[0];
+        if (starts_with(op, "bra") || starts_with(op, "trap")) return join(out.steers, registers_[guard].holds);
         if (starts_with(op, "call") || starts_with(op, "cp.async.bulk") || starts_with(op, "cp.reduce") || starts_with(op, "st.async") || starts_with(op, "multimem")) {
             out.writes_known = false;
             return;
         }
-        Words inside, outside;      // of the operands in brackets, the others
+        Value inside, outside;      // of the operands in brackets, the others
         std::int64_t parameter = -1;
         std::uint64_t displacement = 0;
         std::vector<std::string_view> results;
-        bool bracket = false, first = true, braces = false;
+        bool bracket = false, first = true, braces = false, reaches = false;
         for (std::size_t i = 1; i < words.size(); ++i) {
             const std::string_view w = words[i];
-            if (w == "[" || w == "]") bracket = w == "[", first = false;
+            if (w == "[" || w == "]") bracket = w == "[", first = false, reaches = true;
             else if (w == "{" || w == "}") braces = w == "{";
             else if (w == ",") first = first && braces;
             else if (w == "+" || w == "(" || w == ")" || w == "=") continue;
@@ -103,37 +105,63 @@ class Flow {
             } else if (first && !bracket) {
                 results.push_back(w);
             } else {
-                const Words& from = registers_[w];
-                (bracket ? inside : outside).insert(from.begin(), from.end());
+                const Value& from = registers_[w];
+                (bracket ? inside : outside).add(from);
             }
         }
         const bool atomic = starts_with(op, "atom.") || starts_with(op, "red.");
         const bool store = starts_with(op, "st.") || contains(op, ".store.");
         const bool near = contains(op, ".shared") || contains(op, ".local") || contains(op, ".param");
-        if ((atomic || store) && !near) join(out.writes, inside);
-        if (store && !contains(op, ".global")) {
-            join(near_, outside);
-            for (const std::string_view w : results) join(near_, registers_[w]);   // `st [a], v`: v comes after the bracket
+        if (reaches && !contains(op, ".param")) join(out.steers, inside.holds);
+        if (starts_with(op, "brx")) join(out.steers, outside.holds);
+        if (store)
+            for (const std::string_view w : results) outside.add(registers_[w]);   // `st [a], v`: v comes after the bracket
+        if ((atomic || store) && !near) {
+            join(out.writes, inside.leads);
+            for (const std::uint32_t at : inside.leads) join(stored_[at], outside.holds);
         }
+        if (store && !contains(op, ".global")) join(near_.leads, outside.leads);
+        if ((atomic || store) && !contains(op, ".global")) join(near_.holds, outside.holds);
         if (store || starts_with(op, "red.")) return;
-        Words value;
-        if (parameter >= 0) value.insert(static_cast<std::uint32_t>(static_cast<std::uint64_t>(parameter) + displacement) / 8 * 8);
-        else if (starts_with(op, "ld.") || starts_with(op, "ldu.")) value = contains(op, ".global") || contains(op, ".const") ? Words() : near_;
-        else if (!atomic) value = outside, value.insert(inside.begin(), inside.end());
+        Value value;
+        if (parameter >= 0) {
+            value.leads.insert(static_cast<std::uint32_t>(static_cast<std::uint64_t>(parameter) + displacement) / 8 * 8);
+        } else if (reaches) {   // ld, atom, ldmatrix, wmma.load, cp.async, ...
+            if ((!contains(op, ".global") && !contains(op, ".const")) || starts_with(op, "cp.async")) value = near_;
+            if (!starts_with(op, "ld.") && !starts_with(op, "ldu.")) value.leads.clear();
+            for (const std::uint32_t at : inside.leads) {
+                value.holds.insert(at);
+                value.holds.insert(stored_[at].begin(), stored_[at].end());
+            }
+            value.holds.insert(inside.holds.begin(), inside.holds.end());
+            if (starts_with(op, "cp.async")) join(near_.holds, value.holds);   // `cp.async [near], [far], n`: straight into shared memory
+        } else {
+            value = outside;
+            value.add(inside);
+        }
         for (std::size_t i = 0; i < results.size(); ++i) {
-            join(registers_[results[i]], value);
+            join(registers_[results[i]].leads, value.leads);
+            join(registers_[results[i]].holds, value.holds);
             if (parameter >= 0 && contains(op, ".v")) {   // a vector of words
                 Words next;
-                for (const std::uint32_t at : value) next.insert(at + 8);
-                if (!contains(op, "32") && !contains(op, "16")) value = next;
-                else value.insert(next.begin(), next.end());
+                for (const std::uint32_t at : value.leads) next.insert(at + 8);
+                if (!contains(op, "32") && !contains(op, "16")) value.leads = next;
+                else value.leads.insert(next.begin(), next.end());
             }
         }
     }
 
-    std::vector<std::vector<std::string_view>> code_;
-    std::map<std::string_view, Words> registers_;
-    Words near_;                // stored to memory that the kernel alone has
+    struct Value {
+        Words leads, holds;   // words of the parameter buffer: that reach it, and what was loaded through which does
+        void add(const Value& other) {
+            leads.insert(other.leads.begin(), other.leads.end());
+            holds.insert(other.holds.begin(), other.holds.end());
+        }
+    };
+    std::vector<std::pair<std::vector<std::string_view>, std::string_view>> code_;
+    std::map<std::string_view, Value> registers_;
+    Value near_;                               // stored to memory that the kernel alone has
+    std::map<std::uint32_t, Words> stored_;    // by the word that leads there
     bool changed_ = false;
 };
 
@@ -222,6 +250,7 @@ class PtxScan {
         }
         Flow flow;
         std::vector<std::string_view> instruction;
+        std::string_view guard;
         int depth = 1;
         for (t = next(); !t.empty(); t = next()) {
             // Braces of a scope come where an instruction would begin, those of a vector within one.
@@ -231,12 +260,17 @@ class PtxScan {
                 continue;
             }
             if (t == ";") {
-                if (!instruction.empty()) flow.add(instruction);
+                if (!instruction.empty()) flow.add(instruction, guard);
                 instruction.clear();
+                guard = {};
                 continue;
             }
             if (!body.code.hazard && t[0] == '%' && names_place_or_time(t)) body.code.hazard = kClock;
-            if (instruction.empty() && (t[0] == '@' || t.back() == ':')) continue;   // a guard or a label comes first
+            if (instruction.empty() && t[0] == '@') {
+                guard = t.substr(std::min(t.size(), t.find_first_not_of("@!")));
+                continue;
+            }
+            if (instruction.empty() && t.back() == ':') continue;   // a label
             if (instruction.empty() && !body.code.hazard) body.code.hazard = hazard_of_opcode(t);
             instruction.push_back(t);
             if (t[0] == '_' || t[0] == '$' || (t[0] >= 'a' && t[0] <= 'z') || (t[0] >= 'A' && t[0] <= 'Z')) body.words.insert(t);
@@ -282,6 +316,7 @@ void merge(KernelCodes& into, KernelCodes&& from) {
         if (!at->second.hazard) at->second.hazard = code.hazard;
         at->second.writes_known = at->second.writes_known && code.writes_known;
         at->second.writes.merge(code.writes);
+        at->second.steers.merge(code.steers);
         at->second.images += code.images;
     }
 }

@@ -1,6 +1,6 @@
 // What the PTX of the images that a program loads says of its kernels: those that do more than their arguments say, or other
-// things each time, and through which of their arguments each may write. An image without PTX is asked only whether its module has variables. Images are the program's own input: what does not
-// parse is not looked at further.
+// things each time, through which of their arguments each may write, and what steers it. An image without PTX is asked only whether
+// its module has variables. Images are the program's own input: what does not parse is not looked at further.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,7 @@ struct KernelCode {
     bool writes_known = false;             // `writes` is all: else it may write through any argument
     std::uint64_t images = 0;              // of the images that it comes from: the same in every run that loads the same ones; 0: not known
     std::set<std::uint32_t> writes;        // offsets of the 8-byte words of the parameter buffer that lead to what it stores to
+    std::set<std::uint32_t> steers;        // ... to memory whose contents decide which addresses it uses or which way it goes; if writes_known
 };
 using KernelCodes = std::map<std::string, KernelCode, std::less<>>;
 

@@ -101,7 +101,8 @@ bool hide_exports() noexcept {
         if (hooks[i] != nullptr && !hide(hooks[i], entry_points[i].symbol, all)) return false;
     const OtherName* const end = others_end.load(std::memory_order_acquire);
     for (const OtherName* other = others_begin.load(std::memory_order_relaxed); other != end; ++other)
-        if (!hide(other->function, other->symbol, all)) return false;
+        for (void* const function : other->functions)
+            if (!hide(function, other->symbol, all)) return false;
     exports_hidden.store(true);
     return all;
 }

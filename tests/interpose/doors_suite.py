@@ -56,9 +56,12 @@ def exported(library):
 
 
 def mathematics():
+    """Each name for references without a version, and in the version of each release."""
     text = open(f"{source}/profiler/math/calls.def").read()
-    both, one = re.findall(r"^BOTH\((\w+),", text, re.M), re.findall(r"^CALL\((\w+),", text, re.M)
-    return set(both) | {f"{name}_64" for name in both} | set(one)
+    names = re.findall(r"^CALL\(\w+, (\w+),", text, re.M) + [name + suffix for name in re.findall(r"^BOTH\((\w+),", text, re.M) for suffix in ("", "_64")]
+    releases = {"cublasLt": (11, 12, 13), "cublas": (11, 12, 13), "cudnn": (8, 9)}
+    library = {name: next(l for l in releases if name.startswith(l)) for name in names}
+    return {f"{name}@@UDNNMEM" for name in names} | {f"{name}@lib{library[name]}.so.{release}" for name in names for release in releases[library[name]]}
 
 
 def exports():

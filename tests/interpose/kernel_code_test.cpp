@@ -47,6 +47,22 @@ TEST_CASE("an address may go through registers in any order, selections and loca
     CHECK(code_of(head + entry("k", "ld.param.u64 %rd1, [b];\nst.local.u64 [%rd9], %rd1;\nld.local.u64 %rd2, [%rd9+8];\nred.global.add.u32 [%rd2], 1;"), "k").writes == Words{8});
 }
 
+TEST_CASE("memory steers a kernel that makes addresses or decisions of what it holds") {
+    const std::string loads = ".reg .b64 %rd<9>; .reg .b32 %r<9>; .reg .pred %p<3>;\nld.param.u64 %rd1, [a];\nld.param.u64 %rd2, [b];\n";
+    const auto steers = [&](const std::string& body) { return code_of(head + entry("k", loads + body), "k").steers; };
+    const std::string index = "mul.wide.u32 %rd3, %r1, 4;\nadd.s64 %rd4, %rd2, %rd3;\nst.global.u32 [%rd4], %r2;";
+    CHECK(steers("ld.global.u32 %r1, [%rd1];\nadd.u32 %r1, %r1, 1;\nst.global.u32 [%rd2], %r1;").empty());
+    CHECK(steers("ld.global.u32 %r1, [%rd1];\n" + index) == Words{0});
+    CHECK(steers("atom.global.add.u32 %r1, [%rd1], 1;\n" + index) == Words{0});
+    CHECK(steers("ld.global.u32 %r1, [%rd1];\nst.shared.u32 [%r7], %r1;\nld.shared.u32 %r1, [%r7+4];\n" + index) == Words{0});
+    CHECK(steers("cp.async.ca.shared.global [%r7], [%rd1], 16;\nld.shared.u32 %r1, [%r7+4];\n" + index) == Words{0});
+    CHECK(steers("cp.async.ca.shared.global [%r7], [%rd1], 16;\nldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r7];\n" + index) == Words{0});
+    CHECK(steers("ld.global.u32 %r3, [%rd1];\nst.global.u32 [%rd2], %r3;\nld.global.u32 %r1, [%rd2];\n" + index) == Words{0, 8});
+    CHECK(steers("L1: atom.global.cas.b32 %r1, [%rd2], 0, 1;\nsetp.ne.s32 %p1, %r1, 0;\n@%p1 bra L1;") == Words{8});
+    CHECK(steers("ld.global.u32 %r1, [%rd2];\nsetp.ne.s32 %p1, %r1, 0;\n@!%p1 bra.uni L1;\nL1: ret;") == Words{8});
+    CHECK(steers("ld.global.u32 %r1, [%rd2];\nsetp.ne.s32 %p1, %r1, 0;\n@%p1 st.global.u32 [%rd1], %r1;").empty());
+}
+
 TEST_CASE("what cannot be followed is not known") {
     CHECK_FALSE(code_of(head + entry("k", "mov.b64 %rd1, s;\nld.u64 %rd2, [%rd1];\nst.u32 [%rd2], 1;"), "k").writes_known);
     CHECK_FALSE(code_of(head + ".func f(.param .u64 x) { ret; }" + entry("k", "call.uni f, (p);"), "k").writes_known);

@@ -70,7 +70,7 @@ const Handlers table = [] {
     };
     h.host_memory = [](CUdeviceptr, std::size_t) noexcept { told("host_memory"); };
     h.peer_access = [](CUcontext, bool) noexcept { return told("peer_access"), CUDA_SUCCESS; };
-    h.pool_access = [](CUmemoryPool, const CUmemAccessDesc*, std::size_t) noexcept { return told("pool_access"), CUDA_SUCCESS; };
+    h.pool_access = [](CUdevice, const CUmemAccessDesc*, std::size_t) noexcept { return told("pool_access"), CUDA_SUCCESS; };
     h.synchronised = [](SyncScope, CUstream s, CUevent) noexcept { probe.stream = s, told("synchronised"); };
     h.event_recorded = [](CUevent, CUstream s) noexcept { probe.stream = s, told("event_recorded"); };
     h.event_waited = [](CUstream s, CUevent) noexcept { probe.stream = s, told("event_waited"); };
