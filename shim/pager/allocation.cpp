@@ -18,12 +18,18 @@ DevicePager::DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing>
     : pager_(pager), driver_(pager.driver()), device_(device), backing_(std::move(backing)), hasher_(driver_), slabs_(*this), meter_in_(driver_), meter_out_(driver_) {
     const Settings& s = pager.settings();
     std::size_t budget = s.device_budget_of(total);
+    const auto instead = [&](std::size_t used, const std::string& why) {
+        pager.sink().line(Sink::Level::warn, "device " + std::to_string(device) + ": a budget of " + std::to_string(budget) + " bytes is " + why + ": " + std::to_string(used) + " are used");
+        budget = used;
+    };
+    if (budget > total) instead(total, "more than it has");
+    else if (budget && budget < granule()) instead(granule(), "less than one granule");
     // By default this process' share of what is free, less what contexts, libraries and other processes may still take.
     if (!budget) {
         const std::size_t share = pager.sink().share_of(device, free_bytes);
         budget = share - std::min(share, std::max<std::size_t>(share / 20, granule() * 4));
     }
-    budget = budget / granule() * granule();
+    budget = std::max(budget / granule(), std::size_t{1}) * granule();
     device_pool_ = std::make_unique<FramePool>(*backing_, Place::device, budget);
     host_pool_ = std::make_unique<FramePool>(*backing_, Place::host, s.host_budget / granule() * granule());
     for (FramePool* pool : {device_pool_.get(), host_pool_.get()})
@@ -102,12 +108,10 @@ CUresult DevicePager::start_in(CUcontext context) {
 // Before the first move, by the thread that makes the first allocation.
 void DevicePager::measure_link() {
     if (!pager_.settings().measure_link || pager_.streams().capturing()) return;
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    insist([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode); });
+    Relaxed relaxed(driver_);
     const LinkSpeeds before = pager_.sink().link_before(device_);
     const std::int64_t began = now_ns();
     link_ = probe_link(driver_, *backing_, *device_pool_, *host_pool_, in_stream_, out_stream_, before, pager_.settings().link_patience_ns);
-    insist([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode); });
     if (link_.known()) pager_.sink().link_measured(device_, link_, now_ns() - began);
 }
 
@@ -162,13 +166,13 @@ Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
     b->capacity = capacity;
     b->device = this;
     b->residency = Residency::unbacked;
-    b->table = b->opaque = b->touched = b->host_changed = b->dropped = false;
+    b->table = b->opaque = b->escaped = b->touched = b->host_changed = b->dropped = false;
     b->looked_through = 0;
     b->last_use = b->streams = b->next_use = 0;
     b->host_valid = b->hash_known = b->pinned = b->moving = b->unfilled = b->slab = b->live = false;
     b->holds = b->granted = 0;
     b->refused = CUDA_SUCCESS;
-    b->parked_slot = -1;
+    b->parked_by = 0;
     b->pool = nullptr;
     b->base = pager_.arena_range(capacity, b);
     if (!b->base) {
@@ -212,11 +216,11 @@ Buffer* DevicePager::take_parked(std::size_t capacity, StreamSlot* slot) {
     for (auto it = first; it != last; ++it) {
         Buffer* b = it->second;
         if (b->moving) continue;
-        const bool same_stream = slot && b->parked_slot == slot->index;
+        const bool same_stream = slot && b->parked_by == slot->life;
         if (!same_stream && holds("free") && !quiet(b)) continue;
         parked_.erase(it);
         b->host_valid = b->hash_known = false;
-        b->table = b->opaque = b->touched = b->host_changed = false;
+        b->table = b->opaque = b->escaped = b->touched = b->host_changed = false;
         b->drags.clear();
         b->through.clear();
         b->looked_through = 0;
@@ -245,7 +249,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
         stats_.peak_live = std::max(stats_.peak_live, live_bytes());
     };
     if (bytes < small_below()) {
-        out = slabs_.take(bytes, slot ? slot->index : -1, pool, context);
+        out = slabs_.take(bytes, slot ? slot->life : 0, pool, context);
         if (!out) {
             const std::size_t capacity = round_up(std::max<std::size_t>(granule(), 2 * small_below()), granule());
             if (!fits(capacity)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -268,7 +272,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
             --slab->holds, --slab->granted;
             unmovable_ += capacity;
             slabs_.add(slab);
-            out = slabs_.take(bytes, slot ? slot->index : -1, pool, context);
+            out = slabs_.take(bytes, slot ? slot->life : 0, pool, context);
         }
         if (out) count(nullptr);
         return out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -309,7 +313,7 @@ CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered)
         std::size_t bytes;
         CUmemoryPool pool;
         if (!slabs_.find(at, base, bytes, &pool) || base != at) return CUDA_ERROR_INVALID_VALUE;
-        slabs_.free(at, slot ? slot->index : -1, number, streams.all_streams());
+        slabs_.free(at, slot ? slot->life : 0, number, streams.all_streams());
         small_freed(at, bytes, pool);
         return CUDA_SUCCESS;
     }
@@ -319,7 +323,7 @@ CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered)
     auto& use = pools_[b->pool];
     use.current -= std::min(use.current, b->bytes);
     b->parked_at = number;
-    b->parked_slot = slot ? slot->index : -1;
+    b->parked_by = slot ? slot->life : 0;
     if (slot) {
         // Ops that other streams were made to wait for are ordered by the program; its own stream's come before now.
         b->streams.fetch_or(slot->bit());
@@ -342,7 +346,7 @@ bool DevicePager::range_of(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes
     Buffer* b = pager_.find(at);
     if (!b) return false;
     if (b->slab) return slabs_.find(at, base, bytes, pool, context);
-    if (!b->live || at >= b->base + b->bytes) return false;
+    if (!b->live || at < b->base || at >= b->base + b->bytes) return false;
     base = b->base;
     bytes = b->bytes;
     if (pool) *pool = b->pool;
@@ -368,6 +372,20 @@ CUresult DevicePager::pin(Buffer* b) {
     --b->holds, --b->granted;
     mover_wake_.notify_one();
     return CUDA_SUCCESS;
+}
+
+bool DevicePager::escape(Buffer* b, CUdeviceptr at) {
+    Lock lock(mutex_);
+    if (!b->slab) return !b->escaped.exchange(true);
+    if (!slabs_.escape(at)) return false;
+    b->escaped = true;
+    return true;
+}
+
+bool DevicePager::escaped(Buffer* b, CUdeviceptr at) {
+    if (!b->escaped.load(std::memory_order_acquire) || !b->slab) return b->escaped.load();
+    Lock lock(mutex_);
+    return slabs_.escaped(at);
 }
 
 CUresult DevicePager::share(Buffer* b, std::vector<Shared>& out) {
@@ -428,6 +446,13 @@ bool DevicePager::leads_to(Buffer* table, CUdeviceptr address, CUdeviceptr& base
     return true;
 }
 
+bool DevicePager::holds_addresses(Buffer* b, CUdeviceptr at) {
+    if (!b->table.load(std::memory_order_acquire) || !b->slab || b->opaque.load()) return b->table.load() || b->opaque.load();
+    CUdeviceptr base;
+    std::vector<Buffer::Drag> found;
+    return leads_to(b, at, base, found) && !found.empty();
+}
+
 // The program's memory ends with its context, as the driver's own would.
 void DevicePager::end_memory_of(CUcontext context) {
     std::vector<Buffer*> gone;
@@ -439,7 +464,7 @@ void DevicePager::end_memory_of(CUcontext context) {
         auto& use = pools_[b->pool];
         use.current -= std::min(use.current, b->bytes);
         b->parked_at = pager_.streams().now();
-        b->parked_slot = -1;
+        b->parked_by = 0;
         cancel(b);
         parked_.emplace(b->capacity, b);
     }
@@ -482,6 +507,14 @@ std::size_t DevicePager::live_bytes() const {
 DevicePager::Memory DevicePager::memory() {
     Lock lock(mutex_);
     return {live_bytes(), device_pool_->made(), device_pool_->budget(), host_pool_->budget(), host_pool_->made()};
+}
+
+std::vector<DevicePager::Held> DevicePager::held_buffers() {
+    Lock lock(mutex_);
+    std::vector<Held> all;
+    for (const Buffer* b : buffers_)
+        if (b->live) all.push_back({b->id, b->bytes, b->capacity, b->residency == Residency::host || b->residency == Residency::evicting, b->slab});
+    return all;
 }
 
 // Of the device's memory, what does not move.

@@ -35,6 +35,7 @@ void Arena::mark(CUdeviceptr at, std::size_t bytes, Buffer* owner) {
 }
 
 CUdeviceptr Arena::take_range(std::size_t bytes, Buffer* owner) {
+    bytes += 2 * granule();
     std::lock_guard lock(mutex_);
     for (auto it = free_.begin(); it != free_.end(); ++it) {
         if (it->second < bytes) continue;
@@ -43,12 +44,13 @@ CUdeviceptr Arena::take_range(std::size_t bytes, Buffer* owner) {
         free_.erase(it);
         if (left) free_[at + bytes] = left;
         mark(at, bytes, owner);
-        return at;
+        return at + granule();
     }
     return 0;
 }
 
 void Arena::free_range(CUdeviceptr at, std::size_t bytes) {
+    at -= granule(), bytes += 2 * granule();
     std::lock_guard lock(mutex_);
     mark(at, bytes, nullptr);
     auto [it, fresh] = free_.emplace(at, bytes);

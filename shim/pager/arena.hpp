@@ -5,6 +5,8 @@
 //   - begin()/bytes() are set once, before the first buffer exists, and never change.
 //   - The table is read without a lock (launch path) and written under the mutex of the granule's device.
 //   - A range is given to one buffer at a time and reused only after free_range().
+//   - Beside each range a granule on either side is its own and never mapped: addresses there, which kernels are given that run
+//     through memory backwards (one past the end) or count from one (before the begin), are that buffer's and no neighbour's.
 #pragma once
 
 #include <cuda.h>
@@ -29,16 +31,18 @@ class Arena {
     CUdeviceptr begin() const { return begin_; }
     std::size_t bytes() const { return bytes_; }
 
-    // The buffer at `address`, which must lie in the arena; null if none.
+    // The buffer at `address`, or no more than a granule before or behind it, which must lie in the arena; null if none.
     Buffer* find(CUdeviceptr address) const {
         return table_[(address - begin_) >> shift_].load(std::memory_order_acquire);
     }
 
     // `bytes` is a multiple of the granule. 0: full. Thread-safe.
     CUdeviceptr take_range(std::size_t bytes, Buffer* owner);
+    // `at`, `bytes`: as taken.
     void free_range(CUdeviceptr at, std::size_t bytes);
 
   private:
+    std::size_t granule() const { return std::size_t{1} << shift_; }
     void mark(CUdeviceptr at, std::size_t bytes, Buffer* owner);
 
     CUdeviceptr begin_ = 0;

@@ -46,6 +46,7 @@ struct Buffer {
     std::atomic<Residency> residency{Residency::unbacked};
     std::atomic<bool> table{false};              // holds addresses of other buffers (`drags`)
     std::atomic<bool> opaque{false};             // holds more addresses than can be listed: ops that name it may touch anything
+    std::atomic<bool> escaped{false};            // others may write to it unseen (DevicePager::escape()); of a slab, to some of it
     std::atomic<bool> touched{false};            // some op has named it since it was allocated
     std::atomic<bool> host_changed{false};       // an op ran on its host frames since their hash was taken
     std::atomic<std::uint64_t> last_use{0};      // sequence number of the last op that named it
@@ -76,7 +77,7 @@ struct Buffer {
     std::vector<Drag> drags;     // what its contents point to
     std::vector<Buffer*> through;  // tables that were found to lead here: ops that named them before that may be using it
     std::uint64_t parked_at = 0; // freed and kept mapped: sequence number of the free ...
-    int parked_slot = -1;        // ... and the stream that may have it at once
+    std::uint64_t parked_by = 0; // ... and the life of the slot of the stream that may have it at once, 0 for none
 };
 
 }  // namespace udnnmem::pager

@@ -89,6 +89,11 @@ class DevicePager {
 
     // Brought to the device, or where that cannot be, to host frames, and never moved again; CUDA's error if neither can be.
     CUresult pin(Buffer*);
+    // The address of the allocation at `at` in it is known where nobody can follow what is done with it: to another process, a
+    // library, a kernel's variables. The caller has pinned it. False: that was known.
+    bool escape(Buffer*, CUdeviceptr at);
+    // Whether it was said so of the buffer, or of a slab of the small allocation at `at`.
+    bool escaped(Buffer*, CUdeviceptr at);
     // Pinned, with descriptors of its frames, the caller's to close, in address order. CUDA_ERROR_NOT_SUPPORTED: there are none,
     // or host frames were all that could be had.
     struct Shared {
@@ -98,6 +103,8 @@ class DevicePager {
     CUresult share(Buffer*, std::vector<Shared>& out);
     // Kernels of `reader` may reach this device's memory from now on, or no more.
     CUresult peer_access(CUdevice reader, bool on);
+    // Whether an op can use a buffer that is in host memory.
+    bool reaches_host() const { return backing_->host_frames_can_be_mapped(); }
     // The program wrote [at, at + bytes) of `table` from host memory: `targets` are what the addresses among it point to
     // (by position), and what was there before is forgotten.
     void wrote_pointers(Buffer* table, CUdeviceptr at, std::size_t bytes, const std::vector<Buffer::Drag>& targets);
@@ -106,6 +113,8 @@ class DevicePager {
     // What the small allocation at `address` (of a slab; 0: all of it) or the buffer `table` is known to hold. False:
     // no allocation is there.
     bool leads_to(Buffer* table, CUdeviceptr address, CUdeviceptr& base, std::vector<Buffer::Drag>& out);
+    // Whether the buffer, or of a slab the small allocation at `at`, is known to hold addresses, or may.
+    bool holds_addresses(Buffer* b, CUdeviceptr at);
     void note_everything(std::uint64_t number, std::uint64_t stream_bit);
 
     // What a plan wants moved, in this order; never waits for a move. Any thread, after the ops named were submitted.
@@ -131,6 +140,13 @@ class DevicePager {
         std::size_t host_frames;                               // ... and of host frames
     };
     Memory memory();
+    // What the program holds here; small allocations by the slabs that they are in.
+    struct Held {
+        std::uint32_t id;
+        std::size_t bytes, capacity;
+        bool on_host, slab;
+    };
+    std::vector<Held> held_buffers();
     // What a plan has to know: bytes that buffers may share, and the link's rates (bytes per second; 0: not measured yet).
     struct Room {
         std::size_t movable, host;
@@ -285,7 +301,7 @@ class DevicePager {
     std::size_t live_capacity_ = 0, largest_ = 0, unmovable_ = 0;
     std::uint64_t everything_use_ = 0, everything_streams_ = 0;
     int frozen_ = 0;                       // granted ops that may touch anything and are not submitted yet
-    bool over_budget_warned_ = false;
+    bool over_budget_warned_ = false, long_wait_warned_ = false;
     std::int64_t last_progress_ns_ = 0;
     std::uint64_t moves_begun_ = 0;
     std::uint32_t next_id_ = 0;

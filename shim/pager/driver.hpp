@@ -68,6 +68,26 @@ class Within {
     bool pushed_ = false, there_ = true;
 };
 
+// While it lives this thread's driver calls are not counted towards stream captures: ours are not the program's, and those that
+// CUDA calls potentially unsafe (queries of events, waits, allocations) would invalidate a capture of this thread or another.
+class Relaxed {
+  public:
+    explicit Relaxed(const Driver& driver) : driver_(driver) { exchanged_ = exchange(); }
+    ~Relaxed() {
+        if (exchanged_) exchange();
+    }
+    Relaxed(const Relaxed&) = delete;
+    Relaxed& operator=(const Relaxed&) = delete;
+
+  private:
+    bool exchange() {
+        return insist([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode_); }) == CUDA_SUCCESS;
+    }
+    const Driver& driver_;
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // then what it was before
+    bool exchanged_ = false;
+};
+
 // Whether the context is in an error state or gone, so that nothing will run there any more. The error of a question about an event
 // does not say so alone: while a stream captures it is refused.
 inline bool lost(const Driver& driver, CUcontext context) {

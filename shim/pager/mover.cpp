@@ -190,7 +190,7 @@ void DevicePager::fail_move(Move& m, CUresult error) {
     drain(m.kind == Move::Kind::fetch ? in_stream_ : out_stream_);  // frames change hands next
     if (m.kind == Move::Kind::fetch) {
         device_pool_->give_back(m.frames);
-        if (b->holds) b->refused = error;  // a launch waits for it
+        if (b->holds || halted()) b->refused = error;  // a launch waits for it
         finish(m, Residency::host);
     } else {
         b->pinned = true;

@@ -12,7 +12,7 @@ std::int64_t now_ns() {
 }
 
 Pager::Pager(const Driver& driver, const Settings& settings, Sink& sink)
-    : driver_(driver), settings_(settings), sink_(sink), streams_(driver_) {}
+    : driver_(driver), settings_(settings), sink_(sink), streams_(driver_), answer_memory_(driver_, streams_) {}
 
 Pager::~Pager() { stop(); }
 
@@ -64,8 +64,22 @@ DevicePager* Pager::device(CUdevice device) {
         return nullptr;
     }
     auto* made = new DevicePager(*this, device, std::move(backing), free_bytes, total);
+    for (CUdevice reader = 0; reader < kMostDevices; ++reader)
+        if (readers_[device] >> reader & 1) made->peer_access(reader, true);
     devices_[device].store(made, std::memory_order_release);
     return made;
+}
+
+CUresult Pager::peer_access(CUdevice owner, CUdevice reader, bool on) {
+    if (owner < 0 || owner >= kMostDevices || reader < 0 || reader >= kMostDevices || reader == owner) return CUDA_SUCCESS;
+    DevicePager* made;
+    {
+        std::lock_guard lock(mutex_);
+        const std::uint64_t bit = std::uint64_t{1} << reader;
+        readers_[owner] = on ? readers_[owner] | bit : readers_[owner] & ~bit;
+        made = devices_[owner].load(std::memory_order_acquire);
+    }
+    return made ? made->peer_access(reader, on) : CUDA_SUCCESS;
 }
 
 void Pager::publish(const Op& op, Lease& lease) {
@@ -96,14 +110,8 @@ CUresult Pager::enter(Op& op) {
     }
     lease.close();
     if (op.captured) op.everything = false, op.overwrites.clear();
-    if (streams_.capturing()) {
-        // What we ask the driver meanwhile is not the program's, and must not invalidate its capture.
-        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-        const bool exchanged = insist([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode); }) == CUDA_SUCCESS;
-        const CUresult result = enter_slow(op);
-        if (exchanged) insist([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode); });
-        return result;
-    }
+    if (!streams_.capturing()) return enter_slow(op);
+    Relaxed relaxed(driver_);
     return enter_slow(op);
 }
 
@@ -292,6 +300,7 @@ void Pager::fail(const std::string& line) {
 void Pager::context_destroying(CUcontext context, bool memory_too) {
     if (!holds("context")) return;
     for (DevicePager* d : devices()) d->context_destroying(context, memory_too);
+    answer_memory_.context_destroying(context);
 }
 
 }  // namespace udnnmem::pager

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "shim/pager/answer_memory.hpp"
 #include "shim/pager/arena.hpp"
 #include "shim/pager/buffer.hpp"
 #include "shim/pager/device.hpp"
@@ -100,6 +101,8 @@ class Pager {
     DevicePager* current_device();
     // Likewise; null also where it was not made yet and the device is not the current one, which alone says what memory it has.
     DevicePager* device(CUdevice);
+    // `reader` may reach `owner`'s memory from now on, what is there and what comes, or no more; also before either was used.
+    CUresult peer_access(CUdevice owner, CUdevice reader, bool on);
     // It was tried: that device cannot be managed.
     bool unmanaged(CUdevice device) {
         std::lock_guard lock(mutex_);
@@ -127,6 +130,7 @@ class Pager {
     void arena_return(CUdeviceptr at, std::size_t bytes) { arena_.free_range(at, bytes); }
 
     StreamTable& streams() { return streams_; }
+    AnswerMemory& answer_memory() { return answer_memory_; }
     // Ops so far.
     std::uint64_t ops() const { return streams_.now(); }
     const Driver& driver() const { return driver_; }
@@ -167,10 +171,12 @@ class Pager {
     Sink& sink_;
     Arena arena_;
     StreamTable streams_;
+    AnswerMemory answer_memory_;
     std::mutex mutex_;
     static constexpr int kMostDevices = 64;
     std::atomic<DevicePager*> devices_[kMostDevices] = {};
     bool unusable_[kMostDevices] = {};
+    std::uint64_t readers_[kMostDevices] = {};  // by owner: a bit for each device that may reach its memory
     bool arena_failed_ = false;
     std::atomic<bool> failed_{false};
     std::atomic<std::uint64_t> learned_{0};

@@ -12,6 +12,7 @@ namespace {
 constexpr std::chrono::milliseconds kMarkAgain(2);
 constexpr std::int64_t kPaceOfDeadline = 8;   // a launch is held back for its plan's sake for so much of the deadline at most
 constexpr std::int64_t kOpsInDeadline = 24;   // of a plan, and of the longest: it holds back for a few of them ...
+constexpr std::int64_t kLongWait = 20;   // deadlines, after which the user is told, once
 constexpr std::int64_t kLongestDeadline = 10'000'000'000;   // ... but what was measured may have waited for something itself
 }
 
@@ -30,7 +31,14 @@ CUresult DevicePager::acquire(Request& r) {
             grant(r, result);
             break;
         }
+        const std::int64_t waited = now_ns() - r.since_ns;
+        const bool tell = !r.need.empty() && waited > kLongWait * deadline_ns() && !std::exchange(long_wait_warned_, true);
+        std::size_t bytes = 0;
+        for (const Buffer* b : r.need) bytes += b->capacity;
         lock.unlock();
+        if (tell)
+            pager_.sink().line(Sink::Level::warn, "device " + std::to_string(device_) + ": an op has waited for " + std::to_string(waited / 1'000'000'000) + " s for the memory of ops that do not end; it uses " +
+                                                      std::to_string(bytes) + " bytes");
         pager_.streams().mark_tails();
         lock.lock();
     }
@@ -298,6 +306,7 @@ bool DevicePager::serve_everything(Request& r) {
             if (!past_deadline(r)) return false;
             continue;
         }
+        if (b->refused != CUDA_SUCCESS) return grant(r, std::exchange(b->refused, CUDA_SUCCESS)), true;
         std::vector<Frame*> frames;
         if (!device_pool_->take(b->capacity, frames)) {
             if (release_parked(b->capacity - std::min(b->capacity, device_pool_->available()))) return true;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "shim/pager/pager.hpp"
 #include "shim/pager/rules.hpp"
@@ -40,16 +41,16 @@ void SlabAllocator::collect() {
     });
 }
 
-CUdeviceptr SlabAllocator::take(std::size_t bytes, int slot, CUmemoryPool pool, CUcontext context) {
-    const std::size_t units = (bytes + kUnit - 1) / kUnit * kUnit;
+CUdeviceptr SlabAllocator::take(std::size_t bytes, std::uint64_t stream, CUmemoryPool pool, CUcontext context) {
+    const std::size_t units = (bytes + kUnit) / kUnit * kUnit;   // the byte behind it is its own too: an end is no other's begin
     auto place = [&](CUdeviceptr at) {
         live_[at] = {bytes, units, pool, context};
         return at;
     };
     if (!holds("free-small")) collect();
-    if (slot >= 0) {
+    if (stream) {
         for (auto it = pending_.begin(); it != pending_.end(); ++it) {
-            if (it->slot != slot || it->units != units) continue;
+            if (it->stream != stream || it->units != units) continue;
             const CUdeviceptr at = it->at;
             pending_.erase(it);
             return place(at);
@@ -69,19 +70,32 @@ CUdeviceptr SlabAllocator::take(std::size_t bytes, int slot, CUmemoryPool pool, 
     return 0;
 }
 
-bool SlabAllocator::free(CUdeviceptr at, int slot, std::uint64_t number, std::uint64_t streams) {
+bool SlabAllocator::free(CUdeviceptr at, std::uint64_t stream, std::uint64_t number, std::uint64_t streams) {
     auto it = live_.find(at);
     if (it == live_.end()) return false;
-    pending_.push_back({at, it->second.units, slot, number, streams});
+    pending_.push_back({at, it->second.units, stream, number, streams});
     live_.erase(it);
     return true;
 }
 
-bool SlabAllocator::find(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool, CUcontext* context) const {
+std::map<CUdeviceptr, SlabAllocator::Block>::const_iterator SlabAllocator::holding(CUdeviceptr at) const {
     auto it = live_.upper_bound(at);
-    if (it == live_.begin()) return false;
-    --it;
-    if (at >= it->first + it->second.bytes) return false;
+    return it == live_.begin() || at >= std::prev(it)->first + std::prev(it)->second.bytes ? live_.end() : std::prev(it);
+}
+
+bool SlabAllocator::escape(CUdeviceptr at) {
+    const auto it = holding(at);
+    return it != live_.end() && !std::exchange(live_[it->first].escaped, true);
+}
+
+bool SlabAllocator::escaped(CUdeviceptr at) const {
+    const auto it = holding(at);
+    return it != live_.end() && it->second.escaped;
+}
+
+bool SlabAllocator::find(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool, CUcontext* context) const {
+    const auto it = holding(at);
+    if (it == live_.end()) return false;
     base = it->first;
     bytes = it->second.bytes;
     if (pool) *pool = it->second.pool;

@@ -22,11 +22,11 @@ class SlabAllocator {
 
     explicit SlabAllocator(DevicePager& device) : device_(device) {}
 
-    // 0: no slab has room; the caller adds one and asks again. `slot`: the stream that asks, -1 for none.
-    CUdeviceptr take(std::size_t bytes, int slot, CUmemoryPool pool, CUcontext context);
+    // 0: no slab has room; the caller adds one and asks again. `stream`: the life of the slot of the stream that asks, 0 for none.
+    CUdeviceptr take(std::size_t bytes, std::uint64_t stream, CUmemoryPool pool, CUcontext context);
     void add(Buffer* slab);
     // False if `at` is not the base of a live block.
-    bool free(CUdeviceptr at, int slot, std::uint64_t number, std::uint64_t streams);
+    bool free(CUdeviceptr at, std::uint64_t stream, std::uint64_t number, std::uint64_t streams);
     // Frees what is left of a context; `freed(at, bytes, pool)` for each block.
     template <class Freed>
     void free_context(CUcontext context, std::uint64_t number, std::uint64_t streams, Freed freed) {
@@ -35,10 +35,14 @@ class SlabAllocator {
             if (block.context == context) gone.push_back(at);
         for (CUdeviceptr at : gone) {
             freed(at, live_[at].bytes, live_[at].pool);
-            free(at, -1, number, streams);
+            free(at, 0, number, streams);
         }
     }
     bool find(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool = nullptr, CUcontext* context = nullptr) const;
+
+    // See DevicePager::escape(), of the block that holds `at`. False: that was known, or there is none.
+    bool escape(CUdeviceptr at);
+    bool escaped(CUdeviceptr at) const;
 
     // Whether `at` was part of a block that is freed in the order of work which has not completed.
     bool used_until_freed(CUdeviceptr at) const;
@@ -56,12 +60,14 @@ class SlabAllocator {
         std::size_t bytes, units;
         CUmemoryPool pool;
         CUcontext context;
+        bool escaped = false;
     };
+    std::map<CUdeviceptr, Block>::const_iterator holding(CUdeviceptr at) const;
     std::map<CUdeviceptr, Block> live_;
     struct Pending {
         CUdeviceptr at;
         std::size_t units;
-        int slot;
+        std::uint64_t stream;  // that freed it
         std::uint64_t number, streams;
     };
     std::vector<Pending> pending_;

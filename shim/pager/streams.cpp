@@ -76,6 +76,7 @@ StreamSlot* StreamTable::make_slot(CUstream stream, CUcontext context, bool per_
         if (s->alive || s->completed.load() < s->last_op.load()) continue;
         std::unique_lock inner(s->mutex, std::try_to_lock);  // whoever holds it may want mutex_
         if (!inner || !s->marks.empty()) continue;
+        s->life = ++lives_;
         s->stream = stream;
         s->context = context;
         s->per_thread = per_thread;
@@ -92,6 +93,7 @@ StreamSlot* StreamTable::make_slot(CUstream stream, CUcontext context, bool per_
     slot->per_thread = per_thread;
     if (per_thread) slot->thread = this_thread();
     slot->index = static_cast<int>(slots_.size());
+    slot->life = ++lives_;
     slots_.push_back(std::move(slot));
     slot_count_.store(static_cast<int>(slots_.size()), std::memory_order_release);
     return slots_.back().get();
@@ -289,7 +291,10 @@ void StreamTable::context_destroyed(CUcontext context) {
 
 void StreamTable::capture_beginning(CUstream stream) {
     StreamSlot& s = slot(stream);
-    if (!capturing()) mark(s);  // what was submitted before; there may be no other occasion for long
+    if (!capturing()) {   // what was submitted before, everywhere: on the legacy stream there is no other occasion until it ends
+        mark(s);
+        mark_tails();
+    }
     capturing_.fetch_add(1);
     std::lock_guard lock(s.mutex);
     ++s.captures;

@@ -25,10 +25,11 @@
 
 namespace udnnmem::pager {
 
-struct StreamSlot {
+struct alignas(128) StreamSlot {   // what one thread writes is beside nothing of another's
     CUstream stream = nullptr;
     CUcontext context = nullptr;               // the stream's own; the marks' events are made in it
     int index = 0;
+    std::uint64_t life = 0;                    // from 1; of this stream alone, while the slot may serve others after it
     bool per_thread = false;                   // `stream` is the number of its thread
     std::weak_ptr<const void> thread;          // that one, while it lives
     std::atomic<bool> alive{true};
@@ -95,11 +96,12 @@ class StreamTable {
     void end_captures(StreamSlot&);
 
     const Driver& driver_;
-    std::atomic<std::uint64_t> sequence_{0};
-    std::atomic<int> capturing_{0};
+    alignas(128) std::atomic<std::uint64_t> sequence_{0};   // written by every op: with nothing beside it that ops read
+    alignas(128) std::atomic<int> capturing_{0};
     std::atomic<std::uint64_t> generation_{1};   // changes when a handle may mean another stream
-    mutable std::mutex mutex_;                   // slots_, spare_
+    mutable std::mutex mutex_;                   // slots_, lives_, spare_
     std::vector<std::unique_ptr<StreamSlot>> slots_;
+    std::uint64_t lives_ = 0;                    // that slots have had
     std::atomic<int> slot_count_{0};
     struct Spare {
         CUcontext context;

@@ -1,6 +1,7 @@
 // What following a plan costs the launching thread: the time in Executor's calls around each op, of an iteration of OPS ops on
 // the software GPU that holds 8 buffers an op, in half of its memory. Time that a launch waits for memory is not in them.
-// Prints the medians over ops without actions and over those with some.
+// Prints the medians over ops without actions and over those with some, and over ops of the same kernels that are steps of none of
+// eight sequences that are known.
 //   executor_bench [ROUNDS]
 #include <algorithm>
 #include <chrono>
@@ -126,12 +127,36 @@ int main(int argc, char** argv) {
         }
         CHECK(cuStreamSynchronize(stream));
     }
+    for (std::size_t s = 1; s < 8; ++s) {   // other sequences of the same kernels
+        for (std::size_t k = 0; k < iteration.used.size(); ++k) iteration.used[k] = static_cast<std::int32_t>((static_cast<std::size_t>(iteration.used[k]) + 1) % kLayers);
+        for (profiler::TraceOp& op : iteration.trace.ops) {
+            for (BufferId& b : op.reads) b = BufferId((b.value + 1) % kLayers);
+            std::sort(op.reads.begin(), op.reads.end());
+        }
+        executor.learned(iteration);
+        while (executor.sequences().size() <= s) std::this_thread::yield();
+    }
+    std::vector<double> lost;
+    std::uint64_t draw = 1;
+    for (int r = 0; r < 20; ++r)
+        for (std::int32_t k = 0; k < 2 * kLayers; ++k) {
+            pager::Op op;
+            op.stream = stream;
+            op.kernel = true;
+            while (op.count < 8) op.name(pager.find(at[(draw = draw * 6364136223846793005u + 1442695040888963407u) >> 57]));
+            const std::int64_t a = now();
+            const auto place = executor.before("nothing", static_cast<std::uint64_t>(k), op);
+            const std::int64_t b = now();
+            executor.after(place, op);
+            lost.push_back(static_cast<double>((b - a) + (now() - b)));
+        }
     const std::int64_t begin = now();
     for (int i = 0; i < 4000; ++i) (void)now();
     const double clock = static_cast<double>(now() - begin) / 1000;   // of four pairs
     const double a = median(without) - clock, b = median(with) - clock;
     std::printf("{\"name\": \"plan_launch_ns\", \"value\": %.0f, \"unit\": \"ns\", \"goal\": 300}\n", a);
     std::printf("{\"name\": \"plan_launch_with_actions_ns\", \"value\": %.0f, \"unit\": \"ns\", \"goal\": 1000}\n", b);
+    std::printf("{\"name\": \"plan_lost_launch_ns\", \"value\": %.0f, \"unit\": \"ns\", \"goal\": 1000}\n", median(lost) - clock / 2);
     std::fflush(stdout);
     executor.stop();
     std::_Exit(0);   // threads of the pager's live on

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "shim/pager/allocation.cpp"
+#include "shim/pager/answer_memory.cpp"
 #define mmap(at, bytes, ...) model::large_memory(bytes, true)
 #include "shim/pager/arena.cpp"
 #undef mmap

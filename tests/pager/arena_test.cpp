@@ -49,7 +49,7 @@ TEST_CASE("ranges do not overlap and the table knows their owners") {
             if (!held.empty() && *rc::gen::inRange(0, 2)) {
                 auto it = std::next(held.begin(), *rc::gen::inRange(0, static_cast<int>(held.size())));
                 arena.free_range(it->first, it->second.first);
-                RC_ASSERT(arena.find(it->first) == nullptr);
+                for (const CUdeviceptr at : {it->first - kGranule, it->first, it->first + it->second.first}) RC_ASSERT(arena.find(at) == nullptr);
                 held.erase(it);
             } else {
                 const auto bytes = static_cast<std::size_t>(*rc::gen::inRange(1, 300)) * kGranule;
@@ -57,13 +57,13 @@ TEST_CASE("ranges do not overlap and the table knows their owners") {
                 const CUdeviceptr at = arena.take_range(bytes, owner);
                 if (!at) continue;
                 auto next = held.lower_bound(at);
-                RC_ASSERT((next == held.end() || at + bytes <= next->first));
-                RC_ASSERT((next == held.begin() || std::prev(next)->first + std::prev(next)->second.first <= at));
-                RC_ASSERT(arena.find(at + bytes - 1) == owner);
+                RC_ASSERT((next == held.end() || at + bytes + 2 * kGranule <= next->first));
+                RC_ASSERT((next == held.begin() || std::prev(next)->first + std::prev(next)->second.first + 2 * kGranule <= at));
+                for (const CUdeviceptr word : {at - 4, at, at + bytes - 1, at + bytes}) RC_ASSERT(arena.find(word) == owner);
                 held[at] = {bytes, owner};
             }
         }
         for (auto& [at, range] : held) arena.free_range(at, range.first);
-        RC_ASSERT(arena.take_range(kMost, &owners[0]) == arena.begin());  // all of it again, in one piece
+        RC_ASSERT(arena.take_range(kMost - 2 * kGranule, &owners[0]) == arena.begin() + kGranule);  // all of it again, in one piece
     }));
 }

@@ -1,4 +1,5 @@
 // One device's pager against a GPU that only keeps count: what is rare on a real one, made to happen.
+#include <algorithm>
 #include <thread>
 
 #include "tests/catch.hpp"
@@ -195,6 +196,92 @@ TEST_CASE("an op that may touch anything takes what was freed, then more than th
         CHECK(p.device->stats().over_budget == 1);
         CHECK(p.lines.size() == 1);
     }
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("who waits for long for the memory of ops that do not end is told so, once") {
+    Paged p({.device = 5, .host = 16, .lands = false, .deadline_ns = 1'000'000});
+    p.gpu.hold(2);
+    const CUdeviceptr a = p.allocate(4);
+    REQUIRE(p.launch(2, {a}) == CUDA_SUCCESS);
+    p.gpu.fill_up();   // there is none beyond the budget either
+    std::thread waits([&] { CHECK(p.launch(1, {p.allocate(4)}) == CUDA_SUCCESS); });
+    CHECK(Paged::soon([&] { return p.said("an op has waited for 0 s for the memory of ops that do not end; it uses 262144 bytes") == 1; }));
+    p.gpu.let_go(2);
+    waits.join();
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("an op that may touch anything gets the driver's error where it will not bring a buffer") {
+    Paged p({.device = 5, .host = 16, .lands = false});
+    const CUdeviceptr a = p.allocate(2);
+    REQUIRE(p.launch(1, {a}, 5) == CUDA_SUCCESS);
+    REQUIRE(p.launch(1, {p.allocate(4)}) == CUDA_SUCCESS);
+    REQUIRE(p.where(a) == Residency::host);
+    p.gpu.refuse_to_map(a, granule, 1'000'000);
+    CHECK(p.launch_everything(1) != CUDA_SUCCESS);
+    p.gpu.refuse_to_map(0, 0, 0);
+    CHECK(p.launch_everything(1) == CUDA_SUCCESS);
+    CHECK(p.gpu.word(a) == 5);
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("what a stream freed is its own to have at once, not the next one's of that slot") {
+    Paged p({.device = 7, .host = 16, .small_below = 1024});
+    const std::size_t bytes = GENERATE(as<std::size_t>(), 64 << 10, 256);   // a buffer's, a slab's
+    const auto take = [&](CUstream stream) {
+        CUdeviceptr at = 0;
+        REQUIRE(p.device->allocate(bytes, stream, true, nullptr, at) == CUDA_SUCCESS);
+        return at;
+    };
+    p.gpu.hold(2);
+    CUdeviceptr freed = 0, again = 0;
+    std::thread([&] {
+        const CUdeviceptr at = take(CU_STREAM_PER_THREAD);
+        REQUIRE(p.launch(2, {at}) == CUDA_SUCCESS);
+        // The stream waits for that work's event, which is no op of its own, and frees; with the thread it ends.
+        freed = at;
+        REQUIRE(p.device->free(at, CU_STREAM_PER_THREAD, true) == CUDA_SUCCESS);
+        again = take(CU_STREAM_PER_THREAD);
+        REQUIRE(p.device->free(again, CU_STREAM_PER_THREAD, true) == CUDA_SUCCESS);
+    }).join();
+    CHECK(again == freed);
+    CHECK(take(stream_of(5)) != freed);
+    p.gpu.let_go(2);
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("memory for answers goes back to the driver once nothing can write there any more") {
+    Paged p({.device = 7, .host = 16});
+    AnswerMemory& memory = p.pager->answer_memory();
+    const CUdeviceptr a = p.allocate(2);
+    std::uint64_t* const words = static_cast<std::uint64_t*>(memory.take(72));
+    REQUIRE(words);
+    CHECK(std::all_of(words, words + 9, [](std::uint64_t w) { return w == 0; }));
+    memory.collect();
+    CHECK(memory.blocks() == 1);
+    SECTION("after what was submitted has completed") {
+        p.gpu.hold(2);
+        REQUIRE(p.launch(2, {a}) == CUDA_SUCCESS);
+        memory.give_back(words);
+        p.pager->streams().mark_tails();
+        memory.collect();
+        CHECK(memory.blocks() == 1);
+        p.gpu.let_go(2);
+    }
+    SECTION("after the op has its number that writes there") {
+        Op op;
+        REQUIRE(p.begin(op, 2, {a}) == CUDA_SUCCESS);
+        memory.give_back(words);
+        memory.collect();
+        CHECK(memory.blocks() == 1);
+        p.pager->leave(op, CUDA_SUCCESS);
+        p.pager->streams().mark_tails();
+    }
+    SECTION("or with its context") { p.pager->context_destroying(reinterpret_cast<CUcontext>(1), true); }
+    memory.collect();
+    CHECK(memory.blocks() == 0);
+    memory.give_back(words);
     CHECK(p.gpu.violations().empty());
 }
 

@@ -1,5 +1,6 @@
 #include "tests/pager/fake_gpu.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <thread>
@@ -13,12 +14,13 @@ thread_local std::vector<int> t_pushed;
 CUcontext context_of(int number) { return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(number)); }
 // A thread remembers what it knew of a stream, whichever pager it was with: no two GPUs have one in common.
 std::uintptr_t g_streams = 0;
-CUstream stream_of(int number) { return reinterpret_cast<CUstream>(g_streams + static_cast<std::uintptr_t>(number)); }
 template <class Handle>
 Handle handle_of(std::uint64_t number) { return reinterpret_cast<Handle>(number); }
 enum Kernel : std::uintptr_t { hash = 1, hash_bytes, find };
 
 }  // namespace
+
+CUstream stream_of(int number) { return reinterpret_cast<CUstream>(g_streams + static_cast<std::uintptr_t>(number)); }
 
 FakeGpu::FakeGpu() { g_gpu = this, g_streams += 1000; }
 FakeGpu::~FakeGpu() { g_gpu = nullptr; }
@@ -34,6 +36,11 @@ void FakeGpu::let_go(int stream) {
     std::lock_guard lock(mutex_);
     held_.erase(stream_of(stream));
     std::erase_if(pending_, [&](const auto& p) { return p.second == stream_of(stream); });
+}
+
+void FakeGpu::fill_up() {
+    std::lock_guard lock(mutex_);
+    full_ = true;
 }
 
 FakeGpu::Page* FakeGpu::page(CUdeviceptr at) {
@@ -77,6 +84,7 @@ struct FakeGpu::Calls {
     static CUresult create(CUmemGenericAllocationHandle* handle, std::size_t bytes, const CUmemAllocationProp* prop, unsigned long long) {
         Lock lock(g().mutex_);
         if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE && !g().lands) return CUDA_ERROR_NOT_SUPPORTED;
+        if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && g().full_) return CUDA_ERROR_OUT_OF_MEMORY;
         *handle = g().next_++;
         g().memory_[*handle].resize(bytes / granule, 0xdead);
         return CUDA_SUCCESS;
@@ -103,7 +111,7 @@ struct FakeGpu::Calls {
     }
     static CUresult host_alloc(void** memory, std::size_t bytes, unsigned) {
         Lock lock(g().mutex_);
-        if (!std::has_single_bit(bytes)) {  // the hasher's
+        if (!std::has_single_bit(bytes)) {  // of our kernels
             *memory = g().pinned_.emplace_back(bytes / 8 + 1).data();
             return CUDA_SUCCESS;
         }
@@ -230,7 +238,7 @@ Paged::Paged(Limits limits) {
     Settings settings;
     settings.device_budget = limits.device * granule;
     settings.host_budget = limits.host * granule;
-    settings.small_below = 1;
+    settings.small_below = limits.small_below;
     settings.deadline_ns = limits.deadline_ns;
     static auto& kept = *new std::vector<std::pair<Sink*, Pager*>>;
     auto* sink = new Lines(*this);
@@ -240,6 +248,11 @@ Paged::Paged(Limits limits) {
 }
 
 Paged::~Paged() { pager->stop(); }
+
+std::size_t Paged::said(const std::string& text) {
+    std::lock_guard lock(lines_mutex_);
+    return static_cast<std::size_t>(std::count_if(lines.begin(), lines.end(), [&](const std::string& line) { return line.find(text) != std::string::npos; }));
+}
 
 CUdeviceptr Paged::allocate(std::size_t granules, CUmemoryPool pool) {
     CUdeviceptr at = 0;

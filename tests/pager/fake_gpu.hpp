@@ -14,6 +14,8 @@ namespace udnnmem::pager::test {
 
 inline constexpr std::size_t granule = 64 << 10;
 
+CUstream stream_of(int number);   // of the GPU that was made last
+
 class FakeGpu {
   public:
     FakeGpu();
@@ -32,6 +34,8 @@ class FakeGpu {
 
     // The next calls of cuMemMap into [at, at + bytes) that fail.
     void refuse_to_map(CUdeviceptr at, std::size_t bytes, int times);
+    // No device memory is left.
+    void fill_up();
     bool lands = true;                      // host frames can be mapped; set before the pager is made
     std::vector<std::string> violations();  // what no driver would put up with
     std::vector<int> contexts_of_streams(); // of the streams that the pagers have made, in order
@@ -51,8 +55,9 @@ class FakeGpu {
     std::set<CUstream> held_;
     std::vector<std::string> violations_;
     std::vector<int> made_streams_;
-    std::vector<std::vector<std::uint64_t>> pinned_;  // the hashers' own
+    std::vector<std::vector<std::uint64_t>> pinned_;  // our kernels'
     CUdeviceptr next_address_ = 1ull << 40, refused_ = 0;
+    bool full_ = false;
     std::size_t refused_bytes_ = 0;
     int refused_times_ = 0;
     std::uint64_t next_ = 1;
@@ -62,6 +67,7 @@ struct Limits {
     std::size_t device = 0, host = 0;   // granules; the hasher takes one of the device's
     bool lands = true;
     std::int64_t deadline_ns = 30'000'000'000;
+    std::size_t small_below = 1;        // bytes
 };
 
 struct Paged {
@@ -80,6 +86,8 @@ struct Paged {
     // A memset over all of a buffer.
     CUresult fill(int stream, CUdeviceptr at, std::uint64_t value);
     void begin_fill(Op&, int stream, CUdeviceptr at);
+    // How many lines say that.
+    std::size_t said(const std::string& text);
     // Waits, for a few seconds, until it holds.
     template <class Holds>
     static bool soon(Holds holds) {

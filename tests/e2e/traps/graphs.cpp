@@ -20,6 +20,30 @@ struct Graph {
   }
 };
 
+// Host functions of a graph that tell whether another launch's came between those of one.
+struct Steps {
+  unsigned seen = 0, count = 0;
+  void add(CUstream c) {
+    CHECK(cuLaunchHostFunc(c, [](void* p) {
+      auto* steps = static_cast<Steps*>(p);
+      steps->seen = steps->seen * 2 + steps->count;
+      std::this_thread::sleep_for(std::chrono::milliseconds(12));
+    }, this));
+    CHECK(cuLaunchHostFunc(c, [](void* p) { static_cast<Steps*>(p)->count++; }, this));
+  }
+};
+
+// Buffers of `words` words, each full of its own number.
+std::vector<CUdeviceptr> numbered(World& w, unsigned count, unsigned words, unsigned from) {
+  std::vector<CUdeviceptr> all;
+  for (unsigned i = 0; i < count; i++) {
+    all.push_back(w.allocate(words * 4ul));
+    CHECK(cuMemsetD32(all.back(), from + i, words));
+  }
+  CHECK(cuCtxSynchronize());
+  return all;
+}
+
 // Captured (no buffer needs to be there for that) while another thread pushes out what the graph names.
 void capture_while_moving(unsigned seed) {
   World w(seed);
@@ -48,6 +72,29 @@ void capture_while_moving(unsigned seed) {
   tell("x", read(x, kWords));
   tell("y", read(y, kWords));
   tell("z", read(z, kWords));
+}
+
+// What a capture names is in nobody's use while it goes on: another stream may need all of the memory before the capture ends.
+void capture_holds_nothing(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped(), y = w.stepped(), z = w.stepped();
+  constexpr unsigned kLarge = kBudget / 4 * 11 / 16;  // words: there is no room for the three beside it
+  const CUdeviceptr large = w.allocate(kLarge * 4ul);
+  const CUstream s = w.stream(), other = w.stream();
+  for (unsigned round = 0; round < 2; round++) {
+    launch_wide(s, w.add, x, y, z, kWords);
+    Graph g;
+    g.capture(s, [&](CUstream c) {
+      launch_wide(c, w.add, y, z, x, kWords);
+      launch_wide(other, w.add, large, large, large, kLarge);
+      launch_wide(c, w.add, x, x, y, kWords);
+      CHECK(cuMemsetD32Async(large, seed + round, kLarge, other));
+    });
+    CHECK(cuGraphLaunch(g.exec, s));
+    CHECK(cuCtxSynchronize());
+  }
+  for (const CUdeviceptr at : {x, y, z}) tell("words", read(at, kWords));
+  tell("large", read(large, kLarge));
 }
 
 // Captured in the strictest mode while another thread, which knows nothing of it, submits to its own stream: what the library
@@ -192,12 +239,7 @@ void updated(unsigned seed) {
 void in_pieces(unsigned seed) {
   World w(seed);
   constexpr unsigned kBig = kBudget / 4 / 5 * 2;  // words: two fifths of the budget
-  std::vector<CUdeviceptr> big;
-  for (int i = 0; i < 5; i++) {
-    big.push_back(w.allocate(kBig * 4ul));
-    CHECK(cuMemsetD32(big.back(), 3 + i, kBig));
-  }
-  CHECK(cuCtxSynchronize());
+  const std::vector<CUdeviceptr> big = numbered(w, 5, kBig, 3);
   std::atomic<unsigned> ran{0};
   Graph g;
   g.capture(w.stream(), [&](CUstream c) {
@@ -223,27 +265,13 @@ void in_pieces(unsigned seed) {
 void pieces_in_order(unsigned seed) {
   World w(seed);
   constexpr unsigned kBig = kBudget / 4 * 3 / 10;  // words: three of four fit
-  std::vector<CUdeviceptr> all;
-  for (unsigned i = 0; i < 4; i++) {
-    all.push_back(w.allocate(kBig * 4ul));
-    CHECK(cuMemsetD32(all.back(), i, kBig));
-  }
-  CHECK(cuCtxSynchronize());
-  struct Counter {
-    unsigned seen = 0, count = 0;
-  } counter;
+  const std::vector<CUdeviceptr> all = numbered(w, 4, kBig, 0);
+  Steps steps;
   Graph g;
   g.capture(w.stream(), [&](CUstream c) {
     for (CUdeviceptr at : all) launch_wide(c, w.add, at, at, at, 100u);
     for (int i = 0; i < 40; i++) launch_wide(c, w.add, all[3], all[3], all[3], 100u);
-    for (int i = 0; i < 3; i++) {
-      CHECK(cuLaunchHostFunc(c, [](void* p) {
-        auto* k = static_cast<Counter*>(p);
-        k->seen = k->seen * 2 + k->count;  // differs if another launch's steps come between
-        std::this_thread::sleep_for(std::chrono::milliseconds(15));
-      }, &counter));
-      CHECK(cuLaunchHostFunc(c, [](void* p) { static_cast<Counter*>(p)->count++; }, &counter));
-    }
+    for (int i = 0; i < 3; i++) steps.add(c);
   });
   const CUstream a = w.stream(), b = w.stream();
   for (int round = 0; round < 3; round++) {
@@ -251,8 +279,8 @@ void pieces_in_order(unsigned seed) {
     CHECK(cuGraphLaunch(g.exec, b));
   }
   CHECK(cuCtxSynchronize());
-  tell("seen", counter.seen);
-  tell("count", counter.count);
+  tell("seen", steps.seen);
+  tell("count", steps.count);
   for (CUdeviceptr at : all) tell("ordered", read(at, kBig));
 }
 
@@ -261,26 +289,14 @@ void pieces_in_order(unsigned seed) {
 void whole_and_pieces(unsigned seed) {
   World w(seed);
   constexpr unsigned kBig = kBudget / 4 * 3 / 8;  // words: two of three fit at most
-  std::vector<CUdeviceptr> all;
-  for (unsigned i = 0; i < 3; i++) {
-    all.push_back(w.allocate(kBig * 4ul));
-    CHECK(cuMemsetD32(all.back(), i, kBig));
-  }
-  CHECK(cuCtxSynchronize());
-  struct Counter {
-    unsigned seen = 0, count = 0;
-  } counter;
+  const std::vector<CUdeviceptr> all = numbered(w, 3, kBig, 0);
+  Steps steps;
   Graph g;
   const auto body = [&](CUstream c) {  // kernels between, so that either end can meet another launch's
     for (int i = 0; i < 4; i++) {
       if (i == 2)
         for (CUdeviceptr at : all) launch_wide(c, w.add, at, at, at, 100u);
-      CHECK(cuLaunchHostFunc(c, [](void* p) {
-        auto* k = static_cast<Counter*>(p);
-        k->seen = k->seen * 2 + k->count;  // differs if another launch's steps come between
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      }, &counter));
-      CHECK(cuLaunchHostFunc(c, [](void* p) { static_cast<Counter*>(p)->count++; }, &counter));
+      steps.add(c);
     }
   };
   g.capture(w.stream(), body);
@@ -302,8 +318,8 @@ void whole_and_pieces(unsigned seed) {
     CHECK(cuCtxSetCurrent(w.context));
   }
   CHECK(cuCtxSynchronize());
-  tell("seen", counter.seen);
-  tell("count", counter.count);
+  tell("seen", steps.seen);
+  tell("count", steps.count);
   for (CUdeviceptr at : all) tell("ordered", read(at, kBig));
 }
 
@@ -312,12 +328,7 @@ void whole_and_pieces(unsigned seed) {
 void pageable(unsigned seed) {
   World w(seed);
   constexpr unsigned kBig = kBudget / 4 / 5 * 2;  // words: two fifths of the budget
-  std::vector<CUdeviceptr> big;
-  for (unsigned i = 0; i < 4; i++) {
-    big.push_back(w.allocate(kBig * 4ul));
-    CHECK(cuMemsetD32(big.back(), 3 + i, kBig));
-  }
-  CHECK(cuCtxSynchronize());
+  const std::vector<CUdeviceptr> big = numbered(w, 4, kBig, 3);
   struct Words {
     std::vector<unsigned> in, out, seen;
     unsigned turn = 0;
@@ -449,6 +460,7 @@ void nested(unsigned seed) {
 
 const std::vector<Trap> graph_traps = {
     {"capture-while-moving", Needs::moves, capture_while_moving},
+    {"capture-holds-nothing", Needs::moves, capture_holds_nothing},
     {"capture-beside", Needs::moves, capture_beside},
     {"capture-abandoned", Needs::moves, capture_abandoned},
     {"graph-frozen", Needs::moves, frozen_addresses},

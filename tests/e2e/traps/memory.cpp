@@ -91,6 +91,19 @@ void late_write(unsigned seed) {
   }
 }
 
+// Written by kernels that are given no address within the memory, but its end, or the word before its begin.
+void named_from_outside(unsigned seed) {
+  World w(seed);
+  constexpr unsigned kFull = 3 * 16384;  // words: whole granules, so that the end is where another buffer could begin
+  const CUfunction toil = w.kernel("toil_outside");
+  const CUdeviceptr before = w.stepped(kFull), x = w.stepped(kFull), after = w.stepped(kFull);
+  for (const long long outside : {static_cast<long long>(kFull), -1ll})
+    while_pushed(w, x, [&](CUstream s, CUdeviceptr lost) {
+      launch(s, toil, 1, x + outside * 4, -outside, w.toil_words(kFull), kStride, w.long_enough(9'000'000), lost);
+    });
+  for (const CUdeviceptr at : {before, after}) tell("neighbour", read(at, kFull));
+}
+
 // ---- frees ----
 
 // Freed in stream order behind a kernel of another stream; allocated again by a third, and written at once.
@@ -410,6 +423,7 @@ const std::vector<Trap> memory_traps = {
     {"launch-storm", Needs::moves, launch_storm},
     {"two-hungry", Needs::moves, two_hungry},
     {"late-write", Needs::moves, late_write},
+    {"named-from-outside", Needs::moves, named_from_outside},
     {"free-behind", Needs::nothing, free_behind<kWords>},
     {"free-behind-small", Needs::nothing, free_behind<500>},
     {"free-waits", Needs::nothing, free_waits},

@@ -114,6 +114,39 @@ void static_destructor(unsigned seed) {
   late.context = w.context;
   w.press(w.stream());
 }
+// Work in the last destructors of a thread, and of the main thread, while everything that is done is looked at.
+struct Latest {
+  CUcontext context = nullptr;
+  CUdeviceptr x = 0;
+  ~Latest() {
+    if (!x) return;
+    CHECK(cuCtxSetCurrent(context));
+    std::vector<unsigned> words(kWords);
+    CHECK(cuMemcpyDtoH(words.data(), x, kWords * 4ul));
+    tell("latest", words);
+    CHECK(cuMemsetD32(x, 1, kWords));
+    std::vector<std::string> kept;  // what was written over shows on the heap
+    for (int i = 0; i < 100; i++) kept.push_back(std::string(20 + i, 'x'));
+  }
+};
+thread_local Latest latest;
+void last_destructor(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped(), y = w.stepped();
+  const CUstream s = w.stream();
+  for (const bool own : {true, false}) {
+    const auto body = [&] {
+      CHECK(cuCtxSetCurrent(w.context));
+      latest.context = w.context;  // made before anything of the library's, and so destroyed after it
+      w.press(s);
+      launch_wide(nullptr, w.add, x, y, y, kWords);
+      CHECK(cuCtxSynchronize());
+      latest.x = own ? x : y;
+    };
+    if (own) std::thread(body).join();
+    else body();
+  }
+}
 // Ends without a word, with work under way.
 void sudden_end(unsigned seed) {
   World w(seed);
@@ -239,6 +272,7 @@ const std::vector<Trap> process_traps = {
     {"fork-after", Needs::moves, fork_after},
     {"wait-for-each-other", Needs::moves, wait_for_each_other},
     {"static-destructor", Needs::moves, static_destructor},
+    {"last-destructor", Needs::moves, last_destructor},
     {"sudden-end", Needs::nothing, sudden_end},
     {"questions", Needs::moves, questions},
     {"pool-figures", Needs::nothing, pool_figures},

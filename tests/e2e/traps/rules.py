@@ -30,7 +30,7 @@ RULES = {  # what does not hold: the trap that notices
     "graph-node": "graph-by-hand",           # a node's memory is mapped when the driver looks
     "graph": "graph-frozen",                 # a graph's buffers are there when it is launched
     "graph-order": "graph-pieces-in-order",  # two launches of one graph are ordered
-    "capture": "capture-while-moving",       # a captured op does not run
+    "capture": "capture-holds-nothing",      # a captured op does not run
     "free": "free-behind",                   # memory is used again only after what used it
     "free-small": "free-behind-small",
     "free-waits": "free-waits",              # cuMemFree waits for the device
@@ -39,20 +39,22 @@ RULES = {  # what does not hold: the trap that notices
     "questions": "questions",
     "pools": "pool-figures",
 }
-# Where the device reaches host frames, a launch in the hole of a remap, or on what nobody knows that it uses, runs from there, and
-# what was written is found by its hash: it takes both away to see that the rule itself is missed.
+# Where the device reaches host frames, a launch in the hole of a remap, on what nobody knows that it uses, or for which no room is
+# made, runs from there, and what was written is found by its hash: it takes both away to see that the rule itself is missed.
 WITHOUT_LANDING = {"UDNNMEM_FAIL": "cuMemCreate:2:999:2"}
-NO_LANDING = {"lease": WITHOUT_LANDING, "learn": WITHOUT_LANDING, "last-mark": WITHOUT_LANDING}
+NO_LANDING = {"lease": WITHOUT_LANDING, "capture": WITHOUT_LANDING, "learn": WITHOUT_LANDING, "last-mark": WITHOUT_LANDING}
+MAY_EXCEED = {"learn", "last-mark"}   # then their traps have no other way
 
 
 def noticed(rule, trap):
     """'' if the trap passes in the intact library and fails without the rule; else what happened."""
     options = NO_LANDING.get(rule, {})
-    intact = one(trap, False, 1, LD_PRELOAD=LIBRARY, **options)
+    exceeds = rule in MAY_EXCEED
+    intact = one(trap, False, 1, exceeds=exceeds, LD_PRELOAD=LIBRARY, **options)
     if intact:
         return f"    with every rule in force {trap} fails:\n{intact}"
     for seed in range(1, SEEDS + 1):
-        if one(trap, False, seed, limit=HANGS, LD_PRELOAD=LIBRARY, UDNNMEM_BREAK=rule, **options):
+        if one(trap, False, seed, limit=HANGS, exceeds=exceeds, LD_PRELOAD=LIBRARY, UDNNMEM_BREAK=rule, **options):
             return ""
     return f"    {trap} passes on {SEEDS} seeds"
 

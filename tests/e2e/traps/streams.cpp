@@ -337,8 +337,9 @@ void reset(unsigned seed) {
   }
 }
 
-// Access to a device's pool, all that peers have where memory is allocated in stream order: to what is there and what comes.
-void pool_access(unsigned seed) {
+// Access to a device's pool, all that peers have where memory is allocated in stream order: to what is there and what comes, or
+// (`early`) given with another device current, before the pool's own was used.
+void pool_access(unsigned seed, bool early) {
   World w(seed);
   const CUdevice other = 1;
   CUcontext there;
@@ -347,17 +348,23 @@ void pool_access(unsigned seed) {
   CUmemoryPool pool;
   const CUstream s = w.stream();
   CUdeviceptr before, after, out;
-  CHECK(cuMemAllocAsync(&before, kWords * 4ul, s));
-  CHECK(cuMemsetD32Async(before, seed, kWords, s));
   CHECK(cuDeviceGetDefaultMemPool(&pool, w.device));
+  CHECK(cuDevicePrimaryCtxRetain(&there, other));
   CUmemAccessDesc access{};
   access.location = {CU_MEM_LOCATION_TYPE_DEVICE, {other}};
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  CHECK(cuMemPoolSetAccess(pool, &access, 1));
+  const auto give = [&] {
+    CHECK(cuCtxSetCurrent(early ? there : w.context));
+    CHECK(cuMemPoolSetAccess(pool, &access, 1));
+    CHECK(cuCtxSetCurrent(w.context));
+  };
+  if (early) give();
+  CHECK(cuMemAllocAsync(&before, kWords * 4ul, s));
+  CHECK(cuMemsetD32Async(before, seed, kWords, s));
+  if (!early) give();
   CHECK(cuMemAllocAsync(&after, kWords * 4ul, s));
   CHECK(cuMemsetD32Async(after, seed + 1, kWords, s));
   w.press(s);
-  CHECK(cuDevicePrimaryCtxRetain(&there, other));
   CHECK(cuCtxSetCurrent(there));
   CHECK(cuModuleLoadData(&module, small_ptx));
   CHECK(cuModuleGetFunction(&add, module, "add"));
@@ -502,7 +509,8 @@ const std::vector<Trap> stream_traps = {
     {"pool-outlives-context", Needs::moves, pool_outlives_context},
     {"reset", Needs::moves, reset},
     {"after-a-fault", Needs::nothing, after_a_fault},
-    {"pool-access", Needs::moves, pool_access},
+    {"pool-access", Needs::moves, [](unsigned seed) { pool_access(seed, false); }},
+    {"pool-access-before", Needs::moves, [](unsigned seed) { pool_access(seed, true); }},
     {"two-devices", Needs::moves, two_devices},
     {"pools-of-two-devices", Needs::moves, pools_of_two_devices},
 };

@@ -31,6 +31,11 @@ __global__ void toil(unsigned* words, unsigned count, unsigned stride, u64 ns, u
   toil_at(words, count, stride, ns, lost);
 }
 
+// Words of memory that is named by an address outside.
+__global__ void toil_outside(unsigned* outside, long long words, unsigned count, unsigned stride, u64 ns, unsigned* lost) {
+  toil_at(outside + words, count, stride, ns, lost);
+}
+
 struct Reach {
   char tag;
   unsigned* words;
