@@ -22,7 +22,7 @@ namespace udnnmem::executor {
 class Course {
   public:
     // `id`: in the order in which they were learned.
-    Course(int id, Sequence&& learned, const pager::Driver& driver);
+    Course(int id, Sequence&& learned, pager::Pager& pager);
     // One that an earlier run stored, with its plan and what it knew.
     Course(int id, Sequence&& learned, profiler::Trace&& seen, std::shared_ptr<replay::Known> known, std::shared_ptr<const Rows> rows);
 
@@ -32,10 +32,11 @@ class Course {
     Follower follower;
     std::int32_t step = Follower::nowhere;      // that the last op is
     StreamsOf streams;                          // in which its ops were last
-    std::unique_ptr<WriteWatch> watch;          // until what it saw was taken
+    std::unique_ptr<WriteWatch> watch;          // until what it saw was taken, or it gave up
     std::uint64_t watched = 0;                  // ops up to here have to complete first
     std::uint64_t followed_at = 0;              // when it was last followed, in ops
-    bool stored = false;                        // by an earlier run
+    const bool restored = false;                // an earlier run stored it ...
+    bool stored = false;                        // ... and its plan is good
     bool planned_at_once = false;               // when it begins: see Executor::find_device()
     std::uint64_t turns = 0;                    // times that the program came to it from elsewhere
 
@@ -86,6 +87,8 @@ class Course {
     bool newly_worth_storing();
     // The plan that was stored is not to be used; it is planned for anew, once `stage` says so.
     void drop_stored() { next_ = nullptr, stored = false, stage = Stage::fresh; }
+    // Restored, and not followed around in this run.
+    bool unseen() const { return restored && !follower.settled(); }
     // It is what comes next.
     const Rows* stored_rows() const { return stored ? next_.get() : nullptr; }
 

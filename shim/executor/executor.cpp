@@ -26,7 +26,14 @@ Executor::Executor(pager::Pager& pager, Settings settings)
 Executor::~Executor() { end(true); }
 
 void Executor::end(bool patiently) noexcept {
-    on_.store(false);
+    {
+        std::lock_guard lock(mutex_);
+        drops_ = false;
+        if (device_) lose();
+    }
+    // Else ops are told for as long as there are any: each may overwrite what dropped buffers are made of. Computed again here, it
+    // might wait for a device that has nothing more to do but stand still.
+    if (const replay::Replayer* replayer = replayer_.load(); patiently || !replayer || !replayer->any()) on_.store(false);
     std::unique_lock lock(job_mutex_);
     if (stopping_.exchange(true)) return;
     job_ready_.notify_all();
@@ -135,11 +142,12 @@ void Executor::begin_iteration() {
         active_->stage = Course::Stage::improving;
         wake(advance_waits_);
     }
+    if (strangers_until_ && ops_ >= strangers_until_) wake(advance_waits_);
     if (active_->stage == Course::Stage::unproven && !proves_.load()) wake(advance_waits_);   // it is its turn
     const Bytes peak(static_cast<std::int64_t>(device_->take_peak()));
     if (whole_ && last_ == active_) active_->took(peak);
     judge_pieces();
-    if (active_->planned_at_once) plan_at_once(*active_);
+    if (active_->planned_at_once && !stopping_.load()) plan_at_once(*active_);
     active_->begin(last_tag_);
 }
 
@@ -176,7 +184,7 @@ CUresult Executor::replay_for(const Place& place, const pager::Op& op, const rep
             for (std::uint32_t i = rows->first_replay[k]; i < rows->first_replay[k + 1] && result == CUDA_SUCCESS; ++i)
                 result = replayer.replay(*rows->replays[i].slice, op.stream);
     }
-    if (result == CUDA_SUCCESS) result = replayer.follow_replays(op.stream);
+    if (result == CUDA_SUCCESS) result = replayer.follow_replays(op.stream);   // they read what is saved anew
     if (rows && !rows->kept.empty() && rows->kept[k]) replayer.keep(place.course->known, place.step, place.epoch, source, op.stream);
     if (proves_.load(std::memory_order_relaxed)) {
         std::lock_guard lock(proof_mutex_);
@@ -191,7 +199,11 @@ CUresult Executor::replay_for(const Place& place, const pager::Op& op, const rep
 // With mutex_ held, of an op that was placed: what compute_again() has to know.
 void Executor::note_epoch(Place& place, const pager::Op& op, bool goes_on) {
     place.breaks = !goes_on || place.step == 0 || op.everything;
-    for (std::uint32_t i = 0; i < op.count; ++i) place.breaks |= op.buffers[i]->table.load(std::memory_order_relaxed);
+    // In a slab only what the op was given counts, where that is listed.
+    const bool listed = op.small_count <= pager::Op::kFewSmall;
+    for (std::uint32_t i = 0; i < op.count; ++i) place.breaks |= op.buffers[i]->table.load(std::memory_order_relaxed) && !(op.buffers[i]->slab && listed);
+    for (std::uint32_t i = 0; listed && !place.breaks && i < op.small_count; ++i)
+        if (pager::Buffer* const slab = pager_.find(op.small[i])) place.breaks = slab->device->holds_addresses(slab, op.small[i]);
     for (const pager::Buffer* b : op.more) place.breaks |= b->table.load(std::memory_order_relaxed);
     if (place.breaks) ++epoch_;
     place.epoch = epoch_;
@@ -210,22 +222,19 @@ void Executor::releasing_now(CUdeviceptr address, CUstream stream) noexcept try 
 } catch (...) {
 }
 
-// What was kept is of no use any more, and what is dropped is computed again; `aside`: on none of the program's streams.
-void Executor::restore_now(bool aside) noexcept try {
+// What was kept is of no use any more, and what is dropped is computed again, on none of the program's streams.
+void Executor::restore_now() noexcept try {
     {
         std::lock_guard lock(mutex_);
         ++epoch_;
     }
-    replayer_.load()->restore_all(CU_STREAM_LEGACY, aside);
+    replayer_.load()->restore_all(CU_STREAM_LEGACY, true);
 } catch (...) {
 }
 
-// What is asked of the driver meanwhile must not invalidate the capture.
 void Executor::restore_beside_capture() noexcept {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    const bool exchanged = pager_.driver().cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
-    restore_now(true);
-    if (exchanged) pager_.driver().cuThreadExchangeStreamCaptureMode(&mode);
+    pager::Relaxed relaxed(pager_.driver());
+    restore_now();
 }
 
 Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::Op& op) noexcept try {
@@ -328,11 +337,17 @@ void Executor::tell_submitted(const Place& place, const pager::Op& op) noexcept 
 }
 
 void Executor::context_destroying(CUcontext context) noexcept {
-    {
-        std::lock_guard lock(proof_mutex_);
-        if (proving_) proving_->proof->context_destroying(context);
+    if (replay::Replayer* const replayer = replayer_.load()) {
+        // Memory of pools outlives the context.
+        if (replayer->any() && replayer->work().context() == context) restore_now();
+        {
+            std::lock_guard lock(mutex_);
+            std::lock_guard proof(proof_mutex_);
+            for (const CoursePointer& c : courses_)
+                if (c->proof) c->proof->context_destroying(context);
+        }
+        replayer->context_destroying(context);
     }
-    if (replayer_) replayer_.load()->context_destroying(context);
     std::lock_guard lock(mutex_);
     timer_.context_destroying(context);
     clock_of_ops_.context_destroying(context);
@@ -377,7 +392,7 @@ void Executor::after(const Place& place, const pager::Op& op) noexcept try {
         if (static_cast<std::size_t>(entry.buffer) >= active_->sequence.persistent.size()) continue;   // of no size
         pager::Buffer* b = active_->follower.bound(entry.buffer);
         if (!b || b->device != device_) continue;
-        if (entry.kind == pager::Order::Kind::drop && !may_drop(*rows, entry, step, b, op)) continue;
+        if (entry.kind == pager::Order::Kind::drop && !may_drop(*rows, entry, step, b)) continue;
         if (entry.kind == pager::Order::Kind::fetch) orders_.push_back({entry.kind, b, b->id, number, op.slot});
         else orders_.push_back({entry.kind, b, b->id, b->last_use.load(std::memory_order_acquire)});
     }
@@ -395,10 +410,10 @@ bool Executor::acts_after(const Place& place) {
 // ---- what it says ----------------------------------------------------------------------------------------------------
 
 // A replay that comes before the drop is no use.
-bool Executor::may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, const pager::Op& op) {
+bool Executor::may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b) {
     if (entry.replay < 0 || !replayer_ || !active_->proven || !drops_) return false;
     const Rows::Replay& replay = rows.replays[static_cast<std::size_t>(entry.replay)];
-    return step < replay.before && replayer_.load()->may_drop(active_->known, replay.slice, entry.buffer, b, epoch_, op.stream);
+    return step < replay.before && replayer_.load()->may_drop(active_->known, replay.slice, entry.buffer, b, epoch_);
 }
 
 Executor::Figures Executor::figures() {

@@ -94,6 +94,12 @@ class Executor {
     CUresult compute_again(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept {
         return place.epoch ? replay_for(place, op, source) : CUDA_SUCCESS;
     }
+    // With the lease open, so that nothing that it names is dropped any more: it comes after what was computed again, by whomever.
+    // Not CUDA_SUCCESS: that could not be done, and the op must not be submitted.
+    CUresult follow_replays(const pager::Op& op) noexcept {
+        replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
+        return replayer ? replayer->follow_replays(op.stream) : CUDA_SUCCESS;
+    }
     // It is about to be handed to the driver: it waits for nothing any more.
     void submitting(const Place& place, const pager::Op& op) noexcept {
         if (place.timed || place.missing) tell_submitting(place, op);
@@ -112,9 +118,10 @@ class Executor {
     // Kernels are about to be unloaded: no launch that was kept can be made again.
     void code_unloading() noexcept {
         replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
-        if (replayer && replayer->keeps()) [[unlikely]] restore_now(false);
+        if (replayer && replayer->keeps()) [[unlikely]] restore_now();
     }
-    // An op runs that is not told, because a stream captures: nobody knows what it writes.
+    // An op runs that is not told, because a stream captures, or ops may from now on, for an address has escaped: nobody knows
+    // what they write.
     void untold() noexcept {
         replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
         if (replayer && replayer->keeps()) [[unlikely]] restore_beside_capture();
@@ -173,7 +180,7 @@ class Executor {
     void make_replayer();
     bool begin_proof(Course& course);
     bool look_at_proof(Course& course);
-    void end_proof(const Course& course);
+    void end_proof(Course& course, bool resumed);
     bool followed_of_late(const Course& course);
     void wake(bool& why);
     policy::Machine machine(const Course& course);
@@ -181,8 +188,11 @@ class Executor {
     void load();
     bool find_device();
     void plan_at_once(Course& course);
+    void not_used(const std::string& why);
     void discard_stored(const std::string& why);
-    void discard_strangers();
+    bool strange() const;
+    void note_stranger();
+    void discard_strangers(bool at_end);
     void store() noexcept;
 
     enum class Watched { pending, seen, over };
@@ -191,7 +201,7 @@ class Executor {
     // The launch path's, without a lock.
     CUresult replay_for(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept;
     void releasing_now(CUdeviceptr address, CUstream stream) noexcept;
-    void restore_now(bool aside) noexcept;
+    void restore_now() noexcept;
     void restore_beside_capture() noexcept;
 
     // The launch path's, under mutex_.
@@ -200,7 +210,7 @@ class Executor {
     void look_ahead(Place& place, pager::Op& op);
     void note_epoch(Place& place, const pager::Op& op, bool goes_on);
     void end_passage(bool known);
-    bool may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, const pager::Op& op);
+    bool may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b);
     void strayed(const Course& from, std::int32_t expected, const char* name);
     void begin_iteration();
     void judge_pieces();
@@ -216,6 +226,8 @@ class Executor {
     std::vector<CoursePointer> courses_;
     std::string stored_device_;                     // that the stored plans are for; once the device is known ""
     Bytes stored_granule_;
+    std::uint64_t strangers_until_ = 0;             // stored plans are waited for so many ops; 0: nothing else repeated so far
+    bool stores_later_ = false;                     // once it is known whether they are of this program
     int learned_ = 0;                               // courses so far
     Course* active_ = nullptr;                      // acted upon; it may be lost
     Course* last_ = nullptr;                        // of the iteration before this one; null: none, or not whole
@@ -261,6 +273,7 @@ class Executor {
     std::atomic<bool> kept_back_{false};            // kept_ fitted when it was learned
     bool reconsider_ = false, passages_wait_ = false, store_waits_ = false, advance_waits_ = false;   // under job_mutex_
     bool told_not_stored_ = false;   // the planning thread's
+    bool leaves_file_ = false;       // the plan file is something else; set before that thread begins
     std::thread thread_;
 
     // The planning thread's, and load()'s, which comes before its work.

@@ -24,7 +24,7 @@ void Recent::push(const Seen& seen) {
     std::copy_n(seen.named.begin(), op.count, op.named);
 }
 
-Follower::Follower(const Sequence& sequence) : sequence_(sequence), bound_(sequence.persistent.size()) {
+Follower::Follower(const Sequence& sequence) : sequence_(sequence), bound_(sequence.persistent.size()), bound_in_(sequence.persistent.size()) {
     settled_ = true;
     for (std::size_t i = 0; i < bound_.size(); ++i) {
         if (!sequence.lasts(i)) continue;
@@ -75,7 +75,8 @@ bool Follower::is(std::int32_t at, const Seen& seen) const {
         const auto b = static_cast<std::size_t>(sequence_.uses[step.first + i].buffer);
         const pager::Buffer* named = seen.named[i];
         const Bound& known = bound_[b];
-        if (sequence_.lasts(b) && known.buffer) {
+        const bool lasts = sequence_.lasts(b);
+        if (lasts ? known.buffer != nullptr : bound_in_[b] == stretch_ && run_ && at) {
             if (known.buffer != named || known.id != named->id) return false;
         } else if (!settled_ && named->capacity != static_cast<std::size_t>(sequence_.plan_trace.buffers[b].bytes.value)) {
             return false;
@@ -86,7 +87,12 @@ bool Follower::is(std::int32_t at, const Seen& seen) const {
 
 std::int32_t Follower::arrive(std::int32_t step, const Seen& seen) {
     const Sequence::Step& known = sequence_.steps[static_cast<std::size_t>(step)];
-    for (std::uint32_t i = 0; i < known.count; ++i) bound_[static_cast<std::size_t>(sequence_.uses[known.first + i].buffer)] = {seen.named[i], seen.named[i]->id};
+    if (!step || !run_) ++stretch_;
+    for (std::uint32_t i = 0; i < known.count; ++i) {
+        const auto b = static_cast<std::size_t>(sequence_.uses[known.first + i].buffer);
+        bound_[b] = {seen.named[i], seen.named[i]->id};
+        bound_in_[b] = stretch_;
+    }
     ++run_;
     next_ = step + 1 == static_cast<std::int32_t>(sequence_.steps.size()) ? 0 : step + 1;
     if (!settled_ && run_ > sequence_.steps.size()) settle();
@@ -126,7 +132,8 @@ std::int32_t Follower::find(const Seen& seen, const Recent& recent) {
     for (std::size_t w = 0; w < std::size(kWindows); ++w) {
         if (recent.size() < kWindows[w]) return nowhere;
         const auto place = places_[w].find(window_hash(recent, kWindows[w]));
-        if (place != places_[w].end() && place->second != nowhere && is(place->second, seen)) return arrive(place->second, seen);
+        if (place == places_[w].end()) return nowhere;   // and so no longer window
+        if (place->second != nowhere) return is(place->second, seen) ? arrive(place->second, seen) : nowhere;
     }
     return nowhere;
 }

@@ -1,7 +1,7 @@
 // Where in a learned sequence a running program is.
 //
 // An op is the step that is expected next if it has that step's shape and names the step's buffers: the persistent ones
-// themselves, the transient ones in the same places as before. An op that is not is passed over; the place is found
+// themselves, the transient ones in the same places as before, and each of them the same one throughout an iteration. An op that is not is passed over; the place is found
 // again at the step that was expected, at the first step, or anywhere that the last ops lead to and nothing else does
 // (find(): shapes and persistent buffers). Wrong answers are possible only for sequences that look the same, and cost
 // time, nothing else.
@@ -82,8 +82,10 @@ class Follower {
     std::int32_t next_ = 0;                    // expected
     std::int32_t before_ = 0;                  // what was expected when the program began anew in the middle
     std::uint64_t run_ = 0;
+    std::uint64_t stretch_ = 1;                // of an iteration, without a gap
     bool settled_ = false;
     std::vector<Bound> bound_;                 // per logical buffer
+    std::vector<std::uint64_t> bound_in_;      // ... in which stretch
     std::unordered_map<const pager::Buffer*, std::int32_t> logical_;  // of persistent buffers
     // By the hash of the last 2, the last `window` steps: where they end; nowhere: not in one place.
     std::unordered_map<std::uint64_t, std::int32_t> places_[2];

@@ -222,7 +222,7 @@ void PlanReader::end_course() {
         rows_.start.resize(s.steps.size());
         s.persistent.resize(s.plan_trace.buffers.size());
         for (std::size_t k = 0; k < s.steps.size(); ++k) s.steps[k].name = kept_name(s.plan_trace.ops[k].name);
-        find_next_uses(s);
+        complete(s);
         mark_steps(rows_, s);
         index_replays(rows_, s.steps.size());
         course_.seen.header = s.plan_trace.header;

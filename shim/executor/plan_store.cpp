@@ -5,8 +5,11 @@
 #include <zstd.h>
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,19 +27,63 @@ using profiler::Record;
 constexpr std::uint32_t kSkippable = 0x184D2A55;   // a frame that zstd passes over
 constexpr std::size_t kSumBytes = 16, kHeadBytes = 8 + kSumBytes;
 constexpr int kTries = 16;                         // names that are taken
+constexpr int kLinks = 40;                         // symbolic links in a row, as the kernel has it
 constexpr std::size_t kLongest = std::size_t{1} << 28;
+constexpr std::uint32_t kMagic[] = {kSkippable, static_cast<std::uint32_t>(kSumBytes)};
 
 std::string head_of(std::string_view body) {
     std::string head(kHeadBytes, '\0');
-    const std::uint32_t words[] = {kSkippable, static_cast<std::uint32_t>(kSumBytes)};
     XXH128_canonical_t sum;
     XXH128_canonicalFromHash(&sum, XXH3_128bits(body.data(), body.size()));
-    std::memcpy(head.data(), words, 8);
+    std::memcpy(head.data(), kMagic, sizeof kMagic);
     std::memcpy(head.data() + 8, sum.digest, kSumBytes);
     return head;
 }
 
 tl::unexpected<Error> failed(const std::string& path, const std::string& why) { return tl::make_unexpected(Error{path + ": " + why}); }
+
+// A regular file, or null: nothing is there (errno is ENOENT), or what `why` says.
+std::FILE* open_file(const std::string& path, struct stat& found, std::string& why) {
+    if (::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) {
+        why = std::string(S_ISDIR(found.st_mode) ? "is a directory" : "is no regular file") + ": name a file";
+        errno = EINVAL;
+        return nullptr;
+    }
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);   // a pipe by now: without a writer to wait for
+    std::FILE* const file = descriptor < 0 ? nullptr : ::fdopen(descriptor, "rb");
+    if (file) return file;
+    const int reason = errno;
+    why = std::strerror(reason);
+    errno = reason;
+    return nullptr;
+}
+
+// Appends what is left of the file, or its first `most` bytes. False: it cannot be read.
+bool read_on(std::FILE* file, std::string& data, std::size_t most) {
+    char piece[1 << 16];
+    while (const std::size_t n = data.size() >= most ? 0 : std::fread(piece, 1, std::min(sizeof piece, most - data.size()), file)) data.append(piece, n);
+    return !std::ferror(file);
+}
+
+// What its first bytes say.
+PlanFile kind_of(std::string_view data) {
+    if (data.empty()) return PlanFile::none;
+    return data.size() >= sizeof kMagic && std::memcmp(data.data(), kMagic, sizeof kMagic) == 0 ? PlanFile::plans : PlanFile::other;
+}
+
+constexpr const char* kOther = "is no plan of udnnmem: left alone; name another file";
+
+// Where a file is written that may be a symbolic link to one, or to none yet.
+std::string target_of(std::string path) {
+    char to[PATH_MAX];
+    for (int i = 0; i < kLinks; ++i) {
+        const ssize_t length = ::readlink(path.c_str(), to, sizeof to);
+        if (length < 0) break;
+        const std::size_t folder = to[0] == '/' ? 0 : path.rfind('/') + 1;   // npos + 1 is 0
+        path.replace(folder, std::string::npos, to, static_cast<std::size_t>(length));
+    }
+    return path;
+}
 
 std::string hex(std::uint64_t v) {
     char text[17];
@@ -121,35 +168,59 @@ Expected<void> write_plans(const std::string& path, const std::string& lines) {
     if (ZSTD_isError(size)) return failed(path, ZSTD_getErrorName(size));
     body.resize(size);
     const std::string data = head_of(body) + body;
+    const std::string target = target_of(path);
+    struct stat old {};
+    std::string why;
+    std::FILE* const there = open_file(target, old, why);
+    if (!there && errno != ENOENT) return failed(path, why);
+    if (there) {
+        std::string begin;
+        const bool read = read_on(there, begin, sizeof kMagic);
+        std::fclose(there);
+        if (!read || kind_of(begin) == PlanFile::other) return failed(path, kOther);
+        if (::faccessat(AT_FDCWD, target.c_str(), W_OK, AT_EACCESS) != 0) return failed(path, std::strerror(errno));
+    }
     // Processes of several machines may share the folder: their numbers say nothing.
     std::random_device draw;
     std::string temporary;
     int descriptor = -1;
     for (int tries = 0; descriptor < 0 && (!tries || errno == EEXIST) && tries < kTries; ++tries) {
-        temporary = path + "." + hex(std::uint64_t{draw()} << 32 | draw()) + ".tmp";
+        temporary = target + "." + hex(std::uint64_t{draw()} << 32 | draw()) + ".tmp";
         descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     }
     std::FILE* file = descriptor < 0 ? nullptr : ::fdopen(descriptor, "wb");
     if (!file) return failed(path, std::strerror(errno));
     bool good = std::fwrite(data.data(), 1, data.size(), file) == data.size();
+    if (there) {
+        if (::fchown(descriptor, old.st_uid, old.st_gid) != 0) old.st_mode &= 0777;   // ours then
+        good = ::fchmod(descriptor, old.st_mode & 07777) == 0 && good;
+    }
     good = std::fclose(file) == 0 && good;
-    good = good && std::rename(temporary.c_str(), path.c_str()) == 0;
+    good = good && std::rename(temporary.c_str(), target.c_str()) == 0;
     if (good) return {};
     const int reason = errno;
     std::remove(temporary.c_str());
     return failed(path, std::strerror(reason));
 }
 
-Expected<StoredPlans> read_plans(const std::string& path, bool& missing) {
-    std::FILE* file = std::fopen(path.c_str(), "rb");
-    missing = !file && errno == ENOENT;
-    if (!file) return failed(path, std::strerror(errno));
-    std::string data;
-    char piece[1 << 16];
-    while (const std::size_t n = data.size() > kLongest ? 0 : std::fread(piece, 1, sizeof piece, file)) data.append(piece, n);
+Expected<StoredPlans> read_plans(const std::string& path, PlanFile& is) {
+    is = PlanFile::other;
+    struct stat found {};
+    std::string why, data;
+    std::FILE* const file = open_file(path, found, why);
+    if (!file) {
+        if (errno == ENOENT) is = PlanFile::none;
+        return failed(path, why);
+    }
+    errno = 0;
+    const bool read = read_on(file, data, kHeadBytes) && (kind_of(data) != PlanFile::plans || read_on(file, data, kLongest));
+    const int reason = errno;
     std::fclose(file);
+    if (!read) return failed(path, std::string(std::strerror(reason)) + ": left alone");
+    is = kind_of(data);
+    if (is != PlanFile::plans) return failed(path, is == PlanFile::none ? "is empty" : kOther);
     const std::string_view body = std::string_view(data).substr(std::min(data.size(), kHeadBytes));
-    if (data.size() < kHeadBytes || data.compare(0, kHeadBytes, head_of(body)) != 0) return failed(path, "no plan, or damaged: its checksum is wrong");
+    if (data.size() < kHeadBytes || data.compare(0, kHeadBytes, head_of(body)) != 0) return failed(path, "is damaged: its checksum is wrong");
     const unsigned long long length = ZSTD_getFrameContentSize(body.data(), body.size());
     if (length == ZSTD_CONTENTSIZE_UNKNOWN || length == ZSTD_CONTENTSIZE_ERROR || length > kLongest) return failed(path, "no plan");
     std::string text(length, '\0');

@@ -35,10 +35,14 @@ std::string course_lines(const Sequence& sequence, const profiler::Trace& seen, 
 // Whether a proof is of use to another run: one that is about a kernel needs to know its code.
 bool storable(const replay::KnownOp& op);
 
-// Writes the file whole or not at all (a temporary one beside it, renamed). Error: the system's reason.
+// What is at a path. Nothing but a plan is ever written over, and only what begins as one counts as that.
+enum class PlanFile { none, plans, other };   // none: not there, or empty; plans: maybe damaged
+
+// Writes the file whole or not at all (a temporary one beside it, renamed), where a symbolic link leads; a file that is
+// replaced leaves it its permissions. Error: the system's reason, or that something else is there.
 Expected<void> write_plans(const std::string& path, const std::string& lines);
 
-// Error: one line that says why the file is of no use. `missing`: there is none, which is none.
-Expected<StoredPlans> read_plans(const std::string& path, bool& missing);
+// Error: one line that says why the file is of no use. Waits for nobody: pipes and devices are not opened.
+Expected<StoredPlans> read_plans(const std::string& path, PlanFile& is);
 
 }  // namespace udnnmem::executor

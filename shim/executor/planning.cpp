@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "policy/compiled.hpp"
@@ -134,6 +135,7 @@ void Executor::run() {
         work();
     } catch (const Stopped&) {
     }
+    discard_strangers(true);
     store();
     std::lock_guard lock(job_mutex_);
     has_ended_ = true;
@@ -161,7 +163,7 @@ void Executor::go_on_demand() {
         drops_ = false;
         if (device_) lose();
     }
-    if (replayer_.load()) restore_now(true);
+    if (replayer_.load()) restore_now();
     on_.store(false);
 }
 
@@ -190,6 +192,7 @@ void Executor::work() {
             }
             if (job) learn(*job, device);
             take_passages(device);
+            discard_strangers(false);
             polls = false;
             std::vector<CoursePointer> all;
             {
@@ -197,6 +200,7 @@ void Executor::work() {
                 if (device_) all = courses_;
             }
             for (const CoursePointer& c : all) polls |= advance(*c);
+            pager_.answer_memory().collect();
         } catch (const std::exception& e) {
             settings_.say(std::string("planning failed: ") + e.what());
         }
@@ -212,9 +216,12 @@ bool Executor::known(std::uint64_t fingerprint) {
 void Executor::learn(const profiler::Iteration& iteration, pager::DevicePager& device) {
     Sequence sequence = make_sequence(iteration, device.small_below(), device.granule(), [this](std::uint64_t at) { return pager_.find(at); });
     if (sequence.steps.size() < static_cast<std::size_t>(profiler::IterationFinder::fewest)) return;
-    discard_strangers();
-    auto made = std::make_shared<Course>(learned_, std::move(sequence), pager_.driver());
+    auto made = std::make_shared<Course>(learned_, std::move(sequence), pager_);
     if (known(made->fingerprint())) return;
+    {
+        std::lock_guard lock(mutex_);
+        note_stranger();
+    }
     const Sequence& learned = made->sequence;
     const auto room = device.room();
     if (!on() && policy::CompiledTrace(learned.plan_trace).peak_live <= static_cast<std::int64_t>(static_cast<double>(room.movable) * (1 - kSpare)) &&
@@ -227,10 +234,11 @@ void Executor::learn(const profiler::Iteration& iteration, pager::DevicePager& d
     std::lock_guard lock(mutex_);
     if (courses_.size() == kMostCourses) {
         const auto oldest = std::min_element(courses_.begin(), courses_.end(), [&](const CoursePointer& a, const CoursePointer& b) {
-            return std::pair(a.get() == active_, a->followed_at) < std::pair(b.get() == active_, b->followed_at);
+            const auto worth = [&](const CoursePointer& c) { return std::tuple(c.get() == active_, c->followed_at, c->sequence.steps.size()); };
+            return worth(a) < worth(b);
         });
         if (last_ == oldest->get()) last_ = nullptr;
-        end_proof(**oldest);
+        end_proof(**oldest, false);
         courses_.erase(oldest);
     }
     device_ = &device;
@@ -317,7 +325,7 @@ bool Executor::advance(Course& course) {
     }
     if (is(Course::Stage::proving)) {
         if (!followed_of_late(course)) {
-            end_proof(course);
+            end_proof(course, true);
             set_stage(course, Course::Stage::unproven);
             return false;
         }
@@ -459,6 +467,10 @@ bool Executor::begin_proof(Course& course) {
     for (const CoursePointer& c : courses_)
         if (c.get() == &course) proving_ = c;
     if (!proving_) return false;
+    if (course.proof && !course.proof->failed()) {   // where it was left
+        proves_.store(true);
+        return true;
+    }
     course.known = std::make_shared<replay::Known>();
     course.known->program = course.sequence.program;
     for (const profiler::TraceOp& op : course.sequence.plan_trace.ops) {
@@ -476,8 +488,10 @@ bool Executor::followed_of_late(const Course& course) {
     return ops_ - course.followed_at <= kPatience * course.sequence.steps.size();
 }
 
-void Executor::end_proof(const Course& course) {
+// `resumed`: some time later; a program may come to the sequence for a few iterations at a time.
+void Executor::end_proof(Course& course, bool resumed) {
     std::lock_guard proof(proof_mutex_);
+    if (!resumed) course.proof = nullptr;
     if (proving_.get() != &course) return;
     proving_ = nullptr;
     proves_.store(false);
@@ -493,6 +507,7 @@ bool Executor::look_at_proof(Course& course) {
     if (!course.proof->failed()) find_versions(*course.known, course.sequence);
     course.proven = !course.proof->failed();
     if (course.proven) settings_.say("sequence " + std::to_string(course.id) + ": " + summary_of(*course.known));
+    course.proof = nullptr;
     return true;
 }
 
@@ -522,6 +537,7 @@ Executor::Watched Executor::look_at_watch(Course& course, profiler::Trace& trace
         if (settings_.record) settings_.record(unchanged_lines(course.sequence.plan_trace, trace));
         settings_.say(std::to_string(uses.writes) + " of " + std::to_string(uses.all) + " uses of buffers were seen to write");
     }
+    course.watch = nullptr;
     watching_.store(std::any_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->watch && !c->watch->gave_up() && !c->watch->queued(); }));
     return seen ? Watched::seen : Watched::over;
 }

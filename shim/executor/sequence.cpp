@@ -58,11 +58,13 @@ Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_b
         op.reads = kept(op.reads, false);
         op.writes = kept(op.writes, false);
     }
-    find_next_uses(s);
+    complete(s);
     return s;
 }
 
-void find_next_uses(Sequence& s) {
+void complete(Sequence& s) {
+    for (const auto* buffers : {&s.plan_trace.buffers, &s.small.buffers})
+        for (const profiler::TraceBuffer& b : *buffers) s.program.lasts.push_back(b.persistent);
     // Backwards, twice around: the next use of a persistent buffer may be in the next iteration.
     const auto n = static_cast<std::int64_t>(s.steps.size());
     std::vector<std::int64_t> next(s.persistent.size(), -1);

@@ -59,7 +59,7 @@ class Fingerprint {
 // No steps: a persistent buffer is gone already.
 Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_below, std::size_t granule,
                        const std::function<pager::Buffer*(std::uint64_t)>& find);
-// Sets `again` of every use.
-void find_next_uses(Sequence& sequence);
+// Sets what follows from the rest: `again` of every use, and what of the program's lasts.
+void complete(Sequence& sequence);
 
 }  // namespace udnnmem::executor

@@ -10,15 +10,21 @@ namespace {
 
 // Up to so much more memory than a plan was made for, it is used as it is; and with less, as long as it has the peak of the plan.
 constexpr double kMore = 1.25;
+// Something else may repeat before what was stored comes (an evaluation, a warm-up): for so many times its ops.
+constexpr std::uint64_t kBefore = 32;
 
 }  // namespace
 
+void Executor::not_used(const std::string& why) { settings_.note("the stored plan is not used: " + why + "; it is replaced once there is another"); }
+
 void Executor::load() {
-    bool missing = false;
-    auto plans = read_plans(settings_.plan_file, missing);
-    if (missing) return;
-    if (!plans) return settings_.note("the stored plan is not used: " + plans.error().message);
-    if (plans->policy != settings_.planner->name) return settings_.note("the stored plan is not used: it was made by " + plans->policy + ", not by " + settings_.planner->name);
+    PlanFile is = PlanFile::none;
+    auto plans = read_plans(settings_.plan_file, is);
+    if (is == PlanFile::none) return;
+    leaves_file_ = is == PlanFile::other;
+    if (leaves_file_) return settings_.note("the stored plan is not used: " + plans.error().message);
+    if (!plans) return not_used(plans.error().message);
+    if (plans->policy != settings_.planner->name) return not_used("it was made by " + plans->policy + ", not by " + settings_.planner->name);
     std::lock_guard lock(mutex_);
     stored_device_ = plans->device;
     stored_granule_ = plans->granule;
@@ -86,20 +92,44 @@ void Executor::plan_at_once(Course& course) {
 
 // With mutex_ held: those that were not followed in this run.
 void Executor::discard_stored(const std::string& why) {
-    const auto gone = [](const CoursePointer& c) { return !c->follower.settled(); };
+    const auto gone = [](const CoursePointer& c) { return c->unseen(); };
+    strangers_until_ = 0;
     if (std::none_of(courses_.begin(), courses_.end(), gone)) return;
-    settings_.note("the stored plan is not used: " + why);
-    following_ = false;
-    active_ = last_ = nullptr;
+    not_used(why);
+    if (active_ && active_->unseen()) active_ = nullptr, following_ = false;
+    if (last_ && last_->unseen()) last_ = nullptr;
     std::erase_if(courses_, gone);
     if (std::none_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->known != nullptr; })) pager_.expect_live(0);
 }
 
-// The run does something that is known by now: stored plans of which nothing was seen are another program's.
-void Executor::discard_strangers() {
+// With mutex_ held: what was stored was not seen so far, and something else repeats. It may be another program's.
+bool Executor::strange() const {
+    return strangers_until_ && std::none_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->restored && !c->unseen(); });
+}
+
+// With mutex_ held. Something that was not stored repeats.
+void Executor::note_stranger() {
+    if (strangers_until_) return;
+    std::size_t longest = 0;
+    for (const CoursePointer& c : courses_)
+        if (c->unseen()) longest = std::max(longest, c->sequence.steps.size());
+    if (longest) strangers_until_ = ops_ + kBefore * longest;
+}
+
+// Stored plans of which nothing was seen in a long time are another program's; at the end all that were not seen, if they are
+// in the way of others.
+void Executor::discard_strangers(bool at_end) {
     std::lock_guard lock(mutex_);
-    const bool any = std::any_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->follower.settled(); });
-    if (!any) discard_stored("it is of another program");
+    const bool begun = active_ && active_->unseen();   // one may be just coming
+    bool due = ops_ >= strangers_until_;
+    if (at_end) {
+        std::lock_guard job_lock(job_mutex_);
+        due = stores_later_ || store_waits_;
+    }
+    if (strange() && !begun && due) discard_stored("it is of another program");
+    if (strange()) return;
+    strangers_until_ = 0;
+    if (std::exchange(stores_later_, false)) wake(store_waits_);
 }
 
 void Executor::store() noexcept try {
@@ -111,7 +141,11 @@ void Executor::store() noexcept try {
     std::string lines;
     {
         std::lock_guard lock(mutex_);
-        if (!device_) return;
+        if (!device_ || leaves_file_) return;
+        if (strange()) {   // nothing is lost that may be of use yet
+            stores_later_ = true;
+            return;
+        }
         lines = plans_line(settings_.device_name(device_->device()), settings_.planner->name, Bytes(static_cast<std::int64_t>(device_->granule())));
         for (const CoursePointer& c : courses_)
             if (auto rows = c->worth_storing()) worth.emplace_back(c, std::move(rows));

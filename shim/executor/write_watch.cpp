@@ -5,8 +5,8 @@
 
 namespace udnnmem::executor {
 
-WriteWatch::WriteWatch(const pager::Driver& driver, const Sequence& sequence)
-    : driver_(driver), sequence_(sequence), again_(sequence.uses.size(), 0), answers_(static_cast<std::uint32_t>(sequence.uses.size())) {
+WriteWatch::WriteWatch(pager::Pager& pager, const Sequence& sequence)
+    : pager_(pager), driver_(pager.driver()), sequence_(sequence), again_(sequence.uses.size(), 0), answers_(static_cast<std::uint32_t>(sequence.uses.size())) {
     std::vector<bool> seen(sequence.persistent.size());
     for (std::size_t k = 0; k < sequence.steps.size(); ++k) {
         const Sequence::Step& step = sequence.steps[k];
@@ -32,11 +32,8 @@ bool WriteWatch::begin() {
     if (driver_.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current || (context_ && context_ != current)) return false;
     context_ = current;
     const std::size_t bytes = (kStreams + std::size_t{answers_}) * sizeof(Words);
-    void* memory = memory_;
-    if (!memory && driver_.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP) != CUDA_SUCCESS) return false;
-    if (!memory_) std::memset(memory, 0, bytes);   // later rounds find the slots as the kernel leaves them: zero
-    memory_ = static_cast<Words*>(memory);
-    return true;
+    if (!memory_) memory_ = static_cast<Words*>(pager_.answer_memory().take(bytes));   // later rounds find the slots as the kernel leaves them: zero
+    return memory_;
 }
 
 bool WriteWatch::hash(std::uint32_t answer, const pager::Buffer& b, const pager::Op& op, CUfunction kernel) {

@@ -20,7 +20,10 @@ namespace udnnmem::executor {
 class WriteWatch {
   public:
     // Keeps the references.
-    WriteWatch(const pager::Driver& driver, const Sequence& sequence);
+    WriteWatch(pager::Pager& pager, const Sequence& sequence);
+    ~WriteWatch() { pager_.answer_memory().give_back(memory_); }
+    WriteWatch(const WriteWatch&) = delete;
+    WriteWatch& operator=(const WriteWatch&) = delete;
 
     // The op of `step` was handed to the driver, and the pager does not know it yet: what is queued here belongs to it.
     void submitted(std::int32_t step, const pager::Op& op, const Follower& follower, pager::DevicePager& device);
@@ -46,6 +49,7 @@ class WriteWatch {
     bool hash(std::uint32_t answer, const pager::Buffer& b, const pager::Op& op, CUfunction kernel);
     bool same(std::uint32_t a, std::uint32_t b) const;
 
+    pager::Pager& pager_;
     const pager::Driver& driver_;
     const Sequence& sequence_;
     std::vector<std::uint32_t> again_;   // per use: the answer of its repetition in the next iteration; 0: it has none
@@ -54,8 +58,7 @@ class WriteWatch {
     std::int32_t next_ = 0;
     Round round_ = kWaits;
     CUcontext context_ = nullptr;        // memory_'s
-    Words* memory_ = nullptr;            // pinned: kStreams slots of the kernel, then the answers. Goes with the
-                                         // context, for hashes may be under way when nobody wants them any more
+    Words* memory_ = nullptr;            // pinned: kStreams slots of the kernel, then the answers
 };
 
 }  // namespace udnnmem::executor

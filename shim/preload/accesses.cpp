@@ -23,7 +23,9 @@ using interpose::WorkKind;
 using pager::Buffer;
 using pager::holds;
 
-constexpr std::size_t kScannedCopy = 1 << 20;  // larger copies are data; the hash at their first eviction looks at them
+// Larger copies are data; the hash at their first eviction looks at them. Until then what they may lead to is found in host memory,
+// or where the device does not reach that, they are searched too.
+constexpr std::size_t kScannedCopy = 1 << 20;
 constexpr std::size_t kTensorMapBytes = 128;
 
 // Descriptors by their bytes' hash; few, made once a tensor shape.
@@ -45,7 +47,7 @@ inline void name_word(pager::Pager& pager, std::uint64_t word, pager::Op& op, To
     if (!b) return;
     op.name(b);
     if (touches) [[unlikely]]
-        touches->push_back({word, access == Access::read ? profiler::Mode::read : access == Access::overwrite ? profiler::Mode::write : profiler::Mode::read_write, bytes});
+        touches->push_back({std::clamp<std::uint64_t>(word, b->base, b->base + b->bytes - 1), access == Access::read ? profiler::Mode::read : access == Access::overwrite ? profiler::Mode::write : profiler::Mode::read_write, bytes});
     if (b->slab) op.name_in_slab(word);
 }
 
@@ -190,7 +192,7 @@ void note_pointers_copied(pager::Pager& pager, const Work& work) {
         if (Buffer* source = pager.find(from.address)) {
             if (source->table.load(std::memory_order_acquire)) targets = source->device->pointers_of(source, from.address, from.bytes);
             for (Buffer::Drag& d : targets) d.at += to.address - from.address;
-        } else if (from.bytes <= kScannedCopy && host_readable(pager, work, from.address)) {
+        } else if ((from.bytes <= kScannedCopy || !table->device->reaches_host()) && host_readable(pager, work, from.address)) {
             for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address))
                 if (target != table || table->slab) targets.push_back({to.address + i, word, target});
         } else {
@@ -201,22 +203,22 @@ void note_pointers_copied(pager::Pager& pager, const Work& work) {
     });
 }
 
-CUresult pin_pointers_escaping(pager::Pager& pager, const Work& work) {
+CUresult pointers_escaping(pager::Pager& pager, const Work& work, const std::function<CUresult(CUdeviceptr)>& escaping) {
     CUresult result = CUDA_SUCCESS;
     if (!holds("variables")) return result;
     for_each_copy(work, [&](const Span& from, const Span& to) {
         if (pager.in_arena(to.address)) return;
-        std::vector<Buffer*> escaping;
+        std::vector<CUdeviceptr> addresses;
         if (Buffer* source = pager.find(from.address)) {
             if (!source->table.load(std::memory_order_acquire)) return;
-            for (const Buffer::Drag& d : source->device->pointers_of(source, from.address, from.bytes)) escaping.push_back(d.target);
+            for (const Buffer::Drag& d : source->device->pointers_of(source, from.address, from.bytes)) addresses.push_back(d.address);
         } else if (from.bytes <= kScannedCopy && host_readable(pager, work, from.address)) {
-            for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address)) escaping.push_back(target);
+            for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address)) addresses.push_back(word);
         }
         const bool from_host = std::strstr(work.entry_point, "HtoD"), to_host = std::strstr(work.entry_point, "DtoH");
-        if (escaping.empty() || to_host || (!from_host && host_readable(pager, work, to.address))) return;
-        for (Buffer* b : escaping)
-            if (result == CUDA_SUCCESS && !b->slab) result = b->device->pin(b);
+        if (addresses.empty() || to_host || (!from_host && host_readable(pager, work, to.address))) return;
+        for (const CUdeviceptr at : addresses)
+            if (result == CUDA_SUCCESS) result = escaping(at);
     });
     return result;
 }

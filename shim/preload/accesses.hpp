@@ -2,6 +2,8 @@
 // structs passed by value. Every 8-byte word that points into the arena names the buffer there.
 #pragma once
 
+#include <functional>
+
 #include "interpose/handlers.hpp"
 #include "profiler/recorder/observed.hpp"
 #include "shim/pager/pager.hpp"
@@ -22,8 +24,8 @@ void name_led(pager::Pager& pager, const interpose::Work& work, Touches& touches
 void note_pointers_copied(pager::Pager& pager, const interpose::Work& work);
 
 // Before a copy is made that may carry addresses to device memory that is not managed (a module's variable): nobody can
-// say which kernel follows them from there, so what they point to stays where it is for life. The caller holds no lease.
-CUresult pin_pointers_escaping(pager::Pager& pager, const interpose::Work& work);
+// say which kernel follows them from there. `escaping` is told each of them; the first error that it answers is returned.
+CUresult pointers_escaping(pager::Pager& pager, const interpose::Work& work, const std::function<CUresult(CUdeviceptr)>& escaping);
 
 // A tensor map descriptor was encoded for an address: kernels that get these 128 bytes by value name it.
 void remember_tensor_map(pager::Pager& pager, const void* descriptor, CUdeviceptr address);

@@ -19,6 +19,7 @@ struct Notes {
     std::mutex mutex;
     std::unordered_map<CUgraphNode, std::uint64_t> by_node;   // tags
     std::vector<Call> calls;                                  // by tag - 1
+    std::unordered_map<std::uint64_t, std::uint64_t> tags;    // by number: threads that capture at once take turns
 };
 Notes& notes() {
     static Notes& n = *new Notes;
@@ -52,8 +53,9 @@ void note(CUstream stream) noexcept try {
         n.by_node.erase(node);
         return;
     }
-    if (n.calls.empty() || n.calls.back().number != call.number) n.calls.push_back(call);
-    n.by_node[node] = n.calls.size();
+    std::uint64_t& tag = n.tags[call.number];
+    if (!tag) n.calls.push_back(call), tag = n.calls.size();
+    n.by_node[node] = tag;
     g_any.store(true);
 } catch (const std::bad_alloc&) {  // it is not counted
 }

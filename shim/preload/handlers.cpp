@@ -5,7 +5,6 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -127,31 +126,42 @@ class Observation {
     Observation(Session& s, CUstream stream) : learner_(s.learning()), stream_(stream) {
         if (learner_ && !learner_->recorder.hears_ops()) learner_ = nullptr;
         if (learner_ && s.pager().streams().capturing()) learner_ = nullptr;  // recorded into a graph, perhaps: not run now
-        if (learner_) touches_.clear();
+        if (learner_ && !(touches_ = of_thread())) learner_ = nullptr;
+        if (learner_) touches_->clear();
     }
     ~Observation() {
         if (timer_ >= 0) learner_->timers.stop(timer_, stream_, false);  // something threw: nothing was submitted
     }
     Observation(const Observation&) = delete;
     Observation& operator=(const Observation&) = delete;
-    Touches* touches() { return learner_ ? &touches_ : nullptr; }
-    void submitting() {
-        if (learner_ && !touches_.empty() && learner_->recorder.timing()) timer_ = learner_->timers.start(stream_);
+    Touches* touches() { return learner_ ? touches_ : nullptr; }
+    void submitting(bool many = false) {
+        if (learner_ && !touches_->empty() && learner_->recorder.timing()) timer_ = learner_->timers.start(stream_, many);
     }
     void submitted(const char* name, std::uint64_t shape, CUresult result) noexcept {
-        if (!learner_ || touches_.empty()) return;
+        if (!learner_ || touches_->empty()) return;
         const std::int32_t timer = std::exchange(timer_, -1);
         learner_->timers.stop(timer, stream_, result == CUDA_SUCCESS);
-        if (result == CUDA_SUCCESS) learner_->tell(name, shape, stream_, touches_, timer);
+        if (result == CUDA_SUCCESS) learner_->tell(name, shape, stream_, *touches_, timer);
     }
 
   private:
     Learner* learner_;
     CUstream stream_;
     std::int32_t timer_ = -1;
-    static thread_local Touches touches_;
+    Touches* touches_ = nullptr;
+
+    // One for all of a thread's ops. Null in the thread's last destructors, which may submit work when it is gone.
+    static Touches* of_thread() noexcept {
+        static thread_local bool gone __attribute__((tls_model("initial-exec"))) = false;
+        struct Kept : Touches {
+            ~Kept() { gone = true; }
+        };
+        if (gone) return nullptr;
+        static thread_local Kept kept __attribute__((tls_model("initial-exec")));
+        return &kept;
+    }
 };
-thread_local Touches Observation::touches_;
 
 // Each address of a graph once, where it comes first; what nodes are given before what tables lead them to. An earlier node may
 // read what a later one overwrites.
@@ -198,11 +208,53 @@ CUresult explained(Session& s, const Op& op, const char* name, CUresult result) 
     return result;
 }
 
+// Leaves what was entered, also when something throws before the work is submitted.
+class Entered {
+  public:
+    Entered(Pager& p, Op& op) : pager_(p), op_(op) {}
+    ~Entered() {
+        if (entered_) pager_.leave(op_, CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    Entered(const Entered&) = delete;
+    Entered& operator=(const Entered&) = delete;
+    CUresult enter() {
+        const CUresult result = pager_.enter(op_);
+        entered_ = result == CUDA_SUCCESS;
+        return result;
+    }
+    void leave(CUresult result) {
+        entered_ = false;
+        pager_.leave(op_, result);
+    }
+
+  private:
+    Pager& pager_;
+    Op& op_;
+    bool entered_ = false;
+};
+
+// Others may write to the allocation at `at` from now on, unseen: what is made of it is there before they can, and is not dropped.
+void note_escaped(Session& s, CUdeviceptr at) {
+    pager::Buffer* const b = s.pager().find(at);
+    if (!b || !b->device->escape(b, at)) return;
+    if (executor::Executor* const plan = s.executor()) plan->untold();
+}
+
+// Where accesses cannot be followed: the memory stays where it is for life. The caller holds no lease.
+CUresult let_escape(Session& s, CUdeviceptr at) {
+    pager::Buffer* const b = s.pager().find(at);
+    if (!b->slab)
+        if (const CUresult result = b->device->pin(b); result != CUDA_SUCCESS) return result;
+    note_escaped(s, at);
+    return CUDA_SUCCESS;
+}
+
 CUresult work(const Work& w, Submit submit) noexcept {
     Session* s = Session::get();
     if (!s) return submit();
     Pager& p = s->pager();
     Op op;
+    Entered entered(p, op);
     Observation seen(*s, w.stream);
     op.stream = w.stream;
     op.kernel = w.kind == WorkKind::kernel;
@@ -210,14 +262,15 @@ CUresult work(const Work& w, Submit submit) noexcept {
     executor::Executor::Place place;
     try {
         if (w.kind == WorkKind::copy)
-            if (const CUresult result = pin_pointers_escaping(p, w); result != CUDA_SUCCESS) return result;
+            if (const CUresult result = pointers_escaping(p, w, [s](CUdeviceptr at) { return let_escape(*s, at); }); result != CUDA_SUCCESS) return result;
         name_accesses(p, w, op, seen.touches());
         if (Touches* all = seen.touches()) name_led(p, w, *all);
         if (!op.count && !op.everything) return submit();
         const WorkLaunch launch(w);
         CUresult ready = CUDA_SUCCESS;
         if (plan) place = plan->before(name_of(w), shape_of(w), op), ready = plan->compute_again(place, op, w.launch || w.fill || w.kind == WorkKind::copy ? &launch : nullptr);
-        if (ready == CUDA_SUCCESS) ready = p.enter(op);
+        if (ready == CUDA_SUCCESS) ready = entered.enter();
+        if (plan && ready == CUDA_SUCCESS) ready = plan->follow_replays(op);
         if (ready != CUDA_SUCCESS) return explained(*s, op, name_of(w), ready);
         seen.submitting();
         if (plan) plan->submitting(place, op);
@@ -230,7 +283,7 @@ CUresult work(const Work& w, Submit submit) noexcept {
     if (plan && result == CUDA_SUCCESS) plan->submitted(place, op);
     seen.submitted(name_of(w), shape_of(w), result);
     if (op.captured && s->learning()) captured::note(w.stream);
-    p.leave(op, result);
+    entered.leave(result);
     if (plan && result == CUDA_SUCCESS) plan->after(place, op);
     if (w.launch) s->launched();
     return result;
@@ -311,6 +364,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     if (!s) return submit();
     Pager& p = s->pager();
     Op op;
+    Entered entered(p, op);
     op.stream = stream;
     op.kernel = true;
     Observation seen(*s, stream);
@@ -336,9 +390,10 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         }
         CUresult ready = CUDA_SUCCESS;
         if (plan) place = plan->before(kGraphLaunch, shape, op), ready = plan->compute_again(place, op, nullptr);
-        if (ready == CUDA_SUCCESS) ready = p.enter(op);
+        if (ready == CUDA_SUCCESS) ready = entered.enter();
+        if (plan && ready == CUDA_SUCCESS) ready = plan->follow_replays(op);
         if (ready != CUDA_SUCCESS) return explained(*s, op, kGraphLaunch, ready);
-        seen.submitting();
+        seen.submitting(true);
         if (plan) plan->submitting(place, op);
         if (!op.captured)
             for (const GraphNode& node : graph.nodes())
@@ -354,7 +409,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         const profiler::math::As calls(captured::Run(graph).as_one());
         seen.submitted(kGraphLaunch, shape, result);
     }
-    p.leave(op, result);
+    entered.leave(result);
     if (plan && result == CUDA_SUCCESS) plan->after(place, op);
     s->launched();
     return result;
@@ -382,7 +437,7 @@ void context_destroying(CUcontext context, bool green) noexcept {
     if (executor::Executor* plan = s->executor()) plan->context_destroying(context);
     if (!green) s->sharing().context_destroying(context);
     s->pager().context_destroying(context, !green);
-    if (Learner* learner = s->learning()) learner->timers.context_destroying(context);
+    if (Learner* learner = s->learner()) learner->timers.context_destroying(context);
     std::lock_guard lock(g_graphs_mutex);
     std::erase_if(g_graphs, [&](const auto& g) { return g.second->context == context; });  // their events go with it
 }
@@ -422,7 +477,7 @@ CUresult total_memory(std::size_t* bytes, CUdevice device, Submit real) noexcept
         *bytes = m.device_budget + m.host_budget;
     } else if (!s->pager().unmanaged(device)) {   // not in use yet
         const pager::Settings& settings = s->pager().settings();
-        const std::size_t budget = settings.device_budget_of(*bytes);
+        const std::size_t budget = std::min(settings.device_budget_of(*bytes), *bytes);
         *bytes = (budget ? budget : *bytes) + settings.host_budget;
     }
     return result;
@@ -534,10 +589,9 @@ CUresult pool_trim(CUmemoryPool, std::size_t, Submit real) noexcept { return rea
 CUresult escaping(CUdeviceptr at, Escape kind, const char*) noexcept {
     Session* s = Session::get();
     if (!s || !s->pager().in_arena(at)) return CUDA_SUCCESS;
-    pager::Buffer* b = s->pager().find(at);
     // To the program this is memory of cuMemAlloc, which has no handle; libraries (NCCL) tell by that how to share it.
-    if (!b || kind == Escape::allocation_handle) return CUDA_ERROR_INVALID_VALUE;
-    return b->device->pin(b);
+    if (!s->pager().find(at) || kind == Escape::allocation_handle) return CUDA_ERROR_INVALID_VALUE;
+    return let_escape(*s, at);
 }
 
 CUresult ipc_get(CUipcMemHandle* handle, CUdeviceptr at, Submit real) noexcept {
@@ -546,6 +600,7 @@ CUresult ipc_get(CUipcMemHandle* handle, CUdeviceptr at, Submit real) noexcept {
     if (!handle) return CUDA_ERROR_INVALID_VALUE;
     try {
         const CUresult result = s->sharing().get(*handle, at);
+        if (result == CUDA_SUCCESS) note_escaped(*s, at);
         if (result == CUDA_SUCCESS) UDNNMEM_LOG_ONCE(info, "memory shared by IPC handles stays on the device; processes without this library cannot open them");
         if (result == CUDA_ERROR_NOT_SUPPORTED)
             UDNNMEM_LOG_ONCE(warn, "cuIpcGetMemHandle: managed memory cannot be shared by IPC handles here (its frames cannot be exported, or are the host's); use UDNNMEM_ONLY or UDNNMEM_DISABLE for this program");
@@ -607,33 +662,18 @@ CUresult peer_access(CUcontext peer, bool on) noexcept {
     CUcontext popped;
     if (d.cuCtxGetDevice(&reader) != CUDA_SUCCESS || d.cuCtxPushCurrent_v2(peer) != CUDA_SUCCESS) return CUDA_SUCCESS;
     const CUresult known = d.cuCtxGetDevice(&owner);
-    DevicePager* pager = known == CUDA_SUCCESS && reader != owner ? s->pager().device(owner) : nullptr;
     d.cuCtxPopCurrent_v2(&popped);
-    return pager ? pager->peer_access(reader, on) : CUDA_SUCCESS;
+    return known == CUDA_SUCCESS ? s->pager().peer_access(owner, reader, on) : CUDA_SUCCESS;
 }
 
 // Buffers are not mapped by pool: whoever may reach a pool of a device may reach all of ours there. Access that is taken away
 // stays (a program that relies on the fault has none without us either way).
-CUresult pool_access(CUmemoryPool pool, const CUmemAccessDesc* access, std::size_t count) noexcept {
+CUresult pool_access(CUdevice owner, const CUmemAccessDesc* access, std::size_t count) noexcept {
     Session* s = Session::get(true);
-    if (!s) return CUDA_SUCCESS;
-    const pager::Driver& d = s->pager().driver();
-    const auto default_pool = UDNNMEM_REAL(cuDeviceGetDefaultMemPool);
-    int devices = 0;
-    if (!d.cuDeviceCanAccessPeer || !default_pool || pager::insist([&] { return d.cuDeviceGetCount(&devices); }) != CUDA_SUCCESS) return CUDA_SUCCESS;
-    std::optional<CUdevice> owner;  // none known: a pool that the program made
-    for (CUdevice device = 0; device < devices; ++device)
-        if (CUmemoryPool its = nullptr; default_pool(&its, device) == CUDA_SUCCESS && its == pool) owner = device;
     CUresult result = CUDA_SUCCESS;
-    for (std::size_t i = 0; i < count; ++i) {
-        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) continue;
-        const CUdevice reader = access[i].location.id;
-        for (CUdevice device = 0; device < devices && result == CUDA_SUCCESS; ++device) {
-            int can = 0;
-            if (device == reader || (owner && *owner != device) || d.cuDeviceCanAccessPeer(&can, reader, device) != CUDA_SUCCESS || !can) continue;
-            if (DevicePager* pager = s->pager().device(device)) result = pager->peer_access(reader, true);
-        }
-    }
+    for (std::size_t i = 0; s && i < count && result == CUDA_SUCCESS; ++i)
+        if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+            result = s->pager().peer_access(owner, access[i].location.id, true);
     return result;
 }
 

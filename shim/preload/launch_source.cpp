@@ -64,6 +64,12 @@ bool WorkLaunch::may_write(std::uint32_t offset) const {
     return code.writes_known && code.writes.count(offset);
 }
 
+bool WorkLaunch::may_steer(std::uint32_t offset) const {
+    if (!work_.launch) return false;
+    const interpose::KernelCode code = interpose::kernel_code(work_.launch->layout->name);
+    return !code.writes_known || code.steers.count(offset);
+}
+
 std::uint64_t WorkLaunch::code() const {
     if (!work_.launch) return 0;
     const std::uint64_t images = interpose::kernel_code(work_.launch->layout->name).images;

@@ -13,6 +13,7 @@ class WorkLaunch final : public replay::LaunchSource {
     const char* refused() const override;
     const char* tied() const override;
     bool may_write(std::uint32_t offset) const override;
+    bool may_steer(std::uint32_t offset) const override;
     std::uint64_t code() const override;
     bool copy(replay::Launch& out) const override;
 

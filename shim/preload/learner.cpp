@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
+#include <utility>
 
 #include "interpose/handlers.hpp"
 #include "profiler/math/calls.hpp"
@@ -17,14 +19,18 @@ constexpr std::chrono::milliseconds kLook(5);    // how long an iteration may go
 constexpr std::chrono::milliseconds kGlance(100);  // while no ops are told
 }
 
-Learner::Learner(bool keep_lines, bool event_timing, Found found) : timers(event_timing), recorder(settings(std::move(found))), keep_lines_(keep_lines) {}
+Learner::Learner(bool keep_lines, OpTimers::Settings timing, Found found) : timers(timing), recorder(settings(std::move(found))), keep_lines_(keep_lines) {}
 
 Learner::~Learner() { stop(); }
 
 profiler::Recorder::Settings Learner::settings(Found found) {
     profiler::Recorder::Settings s;
     s.read_timer = [this](std::int32_t timer, Nanoseconds& begin, Nanoseconds& duration) { return timers.read(timer, begin, duration); };
-    s.found = std::move(found);
+    // Longer iterations are timed by events: what CUPTI costs is not for them to pay.
+    s.found = [this, tell = std::move(found)](const profiler::Iteration& iteration) {
+        if (tell) tell(iteration);
+        timers.leave_cupti();
+    };
     s.ended = [this] {
         timers.close();
         profiler::nvtx::stop_listening();
@@ -53,31 +59,48 @@ void Learner::tell(const char* name, std::uint64_t shape, CUstream stream, const
     const std::size_t within = std::min<std::size_t>(touches.size(), profiler::ObservedOp::inline_touches);
     std::copy_n(touches.begin(), within, op.touches);
     start();   // somebody has to take what is told, also of a program that only copies
-    if (touches.size() > within) op.more = new (std::nothrow) Touches(touches.begin() + static_cast<std::ptrdiff_t>(within), touches.end());
-    recorder.op(op);
+    try {
+        if (touches.size() > within) op.more = new Touches(touches.begin() + static_cast<std::ptrdiff_t>(within), touches.end());
+    } catch (const std::bad_alloc&) {
+        recorder.missed();
+        return timers.forget(timer);
+    }
+    if (!recorder.op(op)) timers.forget(timer);
 }
 
 void Learner::start_thread() noexcept try {
     std::lock_guard lock(mutex_);
     if (started_.exchange(true) || stopping_) return;
     thread_ = host::quiet_thread([this] { run(); });
-} catch (...) {  // no thread: nothing is learned
+} catch (...) {
+    log::warn("no thread to learn the iteration: this run goes on demand");
+    recorder.end();   // else lives are noted for nobody
 }
 
-void Learner::run() {
+void Learner::run() noexcept {
     // What the driver calls on this thread is nobody's, and another thread's capture is not to be disturbed.
     interpose::hold_guard_for_life();
     timers.enter_thread();
     pthread_setname_np(pthread_self(), "udnnmem-learn");
-    while (recorder.on()) {
-        {
-            std::unique_lock lock(mutex_);
-            look_.wait_for(lock, recorder.hears_ops() ? kLook : kGlance, [&] { return look_now_ || stopping_; });
-            look_now_ = false;
-            if (stopping_) return;
+    try {
+        while (recorder.on()) {
+            {
+                std::unique_lock lock(mutex_);
+                look_.wait_for(lock, recorder.hears_ops() ? kLook : kGlance, [&] { return look_now_ || stopping_; });
+                look_now_ = false;
+                if (stopping_) break;
+            }
+            keep(recorder.drain(false));
+            timers.look();
         }
-        keep(recorder.drain(false));
+    } catch (...) {
+        log::warn("learning the iteration ends early, for want of memory");
+        recorder.end();
     }
+    if (!recorder.on()) recorder.end();   // it may have stopped for want of memory
+    std::lock_guard lock(mutex_);
+    finished_ = true;
+    look_.notify_all();
 }
 
 void Learner::keep(std::string lines) {
@@ -93,13 +116,15 @@ std::string Learner::take_lines() {
 
 void Learner::stop() noexcept try {
     {
-        std::lock_guard lock(mutex_);
+        std::unique_lock lock(mutex_);
         if (std::exchange(stopping_, true)) return;
-        look_.notify_one();
+        look_.notify_all();
+        if (thread_.joinable() && !look_.wait_for(lock, patience, [&] { return finished_; })) return thread_.detach();
     }
     if (thread_.joinable()) thread_.join();
     keep(recorder.drain(true));
 } catch (...) {  // no memory: the trace has no iteration
+    recorder.end();
 }
 
 }  // namespace udnnmem::preload

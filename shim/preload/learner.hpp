@@ -1,9 +1,10 @@
 // Learning a run's iteration: the recorder, the timers of its ops, the thread that looks for the iteration, and where all
 // of it meets the launch path.
 //
-// The thread lives from start() until the recorder has ended, or stop(). Lines for the trace wait in take_lines().
+// The thread lives from start() until the recorder has ended, or stop(); what fails on it ends the learning, never the program. Lines for the trace wait in take_lines().
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -19,7 +20,7 @@ class Learner {
   public:
     using Found = std::function<void(const profiler::Iteration&)>;
     // `keep_lines`: somebody takes them.
-    Learner(bool keep_lines, bool event_timing, Found found);
+    Learner(bool keep_lines, OpTimers::Settings timing, Found found);
     ~Learner();   // stop()
 
     // From the first launch on, or the first op that is told. Later calls cost one load. Nothing throws.
@@ -32,8 +33,10 @@ class Learner {
     std::string take_lines();
     // A mark was asked for: whether one was seen is said when learning ends.
     void expect_marks() noexcept { marks_wanted_ = true; }
-    // The program is ending: what was found is in take_lines().
+    // The program is ending: what was found is in take_lines(). Bounded by `patience`: where the thread hangs in the driver, as
+    // the device does, nothing more is said, and the thread needs this for ever.
     void stop() noexcept;
+    std::chrono::milliseconds patience{5000};
 
     OpTimers timers;
     profiler::Recorder recorder;
@@ -41,7 +44,7 @@ class Learner {
   private:
     profiler::Recorder::Settings settings(Found found);
     void start_thread() noexcept;
-    void run();
+    void run() noexcept;
     void keep(std::string lines);
 
     bool marks_wanted_ = false;
@@ -49,7 +52,7 @@ class Learner {
     std::atomic<bool> started_{false};
     std::mutex mutex_;
     std::condition_variable look_;
-    bool look_now_ = false, stopping_ = false;   // under mutex_, as lines_
+    bool look_now_ = false, stopping_ = false, finished_ = false;   // under mutex_, as lines_
     std::string lines_;
     std::thread thread_;
 };

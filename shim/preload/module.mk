@@ -7,8 +7,16 @@ define preload_rule
 $(B)/$(1): $(PRELOAD_OBJECTS) $(PRELOAD_LIBRARIES) $(2)
 	@echo "  link  $$@"
 	@$$(LINK) -shared -o $$@ $(PRELOAD_OBJECTS) -Wl,--start-group $(PRELOAD_LIBRARIES) -Wl,--end-group -l:libzstd.a \
-	  -Wl,--version-script=$(2) $$(INTERPOSE_LINK) $$(OLDER_GLIBC) -Wl,-soname,$(1)
+	  -Wl,--version-script=$(2) $$(INTERPOSE_LINK) $$(SHIPPED) -Wl,-soname,$(1)
 DEFAULT += $(B)/$(1)
 endef
-$(eval $(call preload_rule,libudnnmem.so,$(INTERPOSE_EXPORTS)))
-$(eval $(call preload_rule,libudnnmem-hidden.so,$(INTERPOSE_HIDDEN_EXPORTS)))
+PRELOAD_EXPORTS := $(B)/preload/exports.map
+$(PRELOAD_EXPORTS): $(INTERPOSE_EXPORTS) profiler/math/module.mk shim/preload/module.mk
+	@mkdir -p $(@D)
+	@(cat $< && printf '%s { };\n' $(MATH_VERSIONS)) > $@
+PRELOAD_HIDDEN_EXPORTS := $(B)/preload/hidden-exports.map
+$(PRELOAD_HIDDEN_EXPORTS): $(INTERPOSE_HIDDEN_EXPORTS) profiler/math/module.mk shim/preload/module.mk
+	@mkdir -p $(@D)
+	@(cat $< && printf '%s { local: cu*; };\n' $(MATH_VERSIONS)) > $@
+$(eval $(call preload_rule,libudnnmem.so,$(PRELOAD_EXPORTS)))
+$(eval $(call preload_rule,libudnnmem-hidden.so,$(PRELOAD_HIDDEN_EXPORTS)))

@@ -22,7 +22,7 @@ void register_math_calls() {
     static interpose::OtherName names[128];
     std::size_t count = 0;
     for (const profiler::math::Export& e : profiler::math::exports())
-        if (count < std::size(names)) names[count++] = {e.name, e.function, e.backed, e.hands_on_to};
+        if (count < std::size(names)) names[count++] = {e.name, e.functions, e.backed, e.in_front_of};
     interpose::other_names(names, names + count);
 }
 

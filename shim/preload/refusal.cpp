@@ -12,32 +12,6 @@ namespace {
 constexpr std::size_t kShown = 5;     // buffers on stderr ...
 constexpr std::size_t kTraced = 50;   // ... and in the trace
 
-struct Holder {
-    std::uint32_t id;
-    std::size_t bytes, capacity;
-    bool on_host, slab;
-};
-
-std::vector<Holder> holders(pager::Pager& pager, const pager::DevicePager& device) {
-    std::vector<Holder> all;
-    const pager::Arena& arena = pager.arena();
-    // Ranges are given out from the lowest address on, so what lies beyond a long empty stretch was never used.
-    const std::size_t step = device.granule(), patience = std::size_t{1} << 16;
-    for (std::size_t at = 0, empty = 0; at < arena.bytes() && empty < patience;) {
-        const pager::Buffer* b = arena.find(arena.begin() + at);
-        if (!b) {
-            at += step, ++empty;
-            continue;
-        }
-        empty = 0;
-        const std::size_t capacity = std::max(b->capacity, step);
-        if (b->live && b->device == &device) all.push_back({b->id, b->bytes, b->capacity, b->residency == pager::Residency::host || b->residency == pager::Residency::evicting, b->slab});
-        at += capacity;
-    }
-    std::stable_sort(all.begin(), all.end(), [](const Holder& a, const Holder& b) { return a.bytes > b.bytes; });
-    return all;
-}
-
 std::string human(std::size_t bytes) {
     if (bytes < 1024) return fmt::format("{} bytes", bytes);
     return bytes < 1 << 20 ? fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024) : fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
@@ -57,13 +31,15 @@ void Refusals::learned(const profiler::Iteration& iteration) {
     }
 }
 
-void Refusals::note(pager::Pager& pager, pager::DevicePager& device, const char* what, std::size_t wanted, bool op) noexcept try {
+void Refusals::note(pager::DevicePager& device, const char* what, std::size_t wanted, bool op) noexcept try {
     const int nth = count_.fetch_add(1);
     if (nth >= kMost) return;
     const auto memory = device.memory();
-    const std::vector<Holder> all = holders(pager, device);
+    using Held = pager::DevicePager::Held;
+    std::vector<Held> all = device.held_buffers();
+    std::ranges::stable_sort(all, std::ranges::greater(), &Held::bytes);
     std::size_t on_host = 0, live = 0, capacity = 0, movable = 0, largest_buffer = 0;
-    for (const Holder& h : all) {
+    for (const Held& h : all) {
         capacity += h.capacity;
         live += h.bytes;
         on_host += h.on_host ? h.bytes : 0;
@@ -90,7 +66,7 @@ void Refusals::note(pager::Pager& pager, pager::DevicePager& device, const char*
         for (std::size_t i = 0; i < std::min(all.size(), kShown); ++i) list += fmt::format("{}{} ({}{})", i ? ", " : "", human(all[i].bytes), all[i].slab ? "small allocations, " : "", all[i].on_host ? "on the host" : "on the device");
         log::error("  the largest: {}", list.empty() ? "none" : list);
         if (largest_op_bytes_.value) log::error("  the largest op of an iteration: {}, {}", largest_op_, human(static_cast<std::size_t>(largest_op_bytes_.value)));
-        log::error("  enough for this: UDNNMEM_BUDGET={} with this host budget, or UDNNMEM_HOST_BUDGET={} with this device budget", enough, enough_host);
+        log::error("  it takes at least UDNNMEM_BUDGET={} with this host budget, or UDNNMEM_HOST_BUDGET={} with this device budget, and more if more is asked for later", enough, enough_host);
     }
     profiler::JsonLine line("out_of_memory");
     const auto bytes = [](std::size_t n) { return Bytes(static_cast<std::int64_t>(n)); };

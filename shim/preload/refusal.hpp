@@ -19,7 +19,7 @@ class Refusals {
     // The learned iteration: its largest op is known from then on.
     void learned(const profiler::Iteration& iteration);
     // `wanted`: bytes of the allocation that was refused, or of what the op names. `what` says which call. Nothing throws.
-    void note(pager::Pager& pager, pager::DevicePager& device, const char* what, std::size_t wanted, bool op) noexcept;
+    void note(pager::DevicePager& device, const char* what, std::size_t wanted, bool op) noexcept;
     // Lines for the trace since the last call; empty as a rule.
     std::string take_lines();
 

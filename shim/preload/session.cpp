@@ -60,6 +60,22 @@ void at_exit() {
     }
 }
 
+// CUPTI's own end at exit, and that of what it loads, comes before at_exit(): both are younger.
+void leave_cupti_at_exit() {
+    std::atexit([] {
+        Session* s = g_session.load();
+        if (Learner* learner = s ? s->learner() : nullptr) learner->stop();
+    });
+}
+
+// To be typed as it stands.
+std::string shell_word(const std::string& text) {
+    if (text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-+=:,@%") == std::string::npos && !text.starts_with('-')) return text;
+    std::string word = text.starts_with('-') ? "'./" : "'";
+    for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+    return word + "'";
+}
+
 }  // namespace
 
 // Whoever starts it holds the guard, so that the driver's answers to our own questions do not come back here.
@@ -306,7 +322,10 @@ void Session::start_learning() {
         executor_ = std::make_unique<executor::Executor>(*pager_, std::move(settings));
     }
     if (!executor_ && !trace_) return profiler::nvtx::stop_listening();
-    learner_ = std::make_unique<Learner>(trace_ != nullptr, options_.event_timing, [this](const profiler::Iteration& iteration) {
+    OpTimers::Settings timing{.only_events = options_.event_timing, .cupti_opened = leave_cupti_at_exit};
+    // For the tests: more time with CUPTI, or less.
+    if (const char* ms = std::getenv("UDNNMEM_TEST_CUPTI_MS")) timing.longest_cupti = Nanoseconds(std::atoll(ms) * 1'000'000);
+    learner_ = std::make_unique<Learner>(trace_ != nullptr, timing, [this](const profiler::Iteration& iteration) {
         refusals_.learned(iteration);
         if (executor_) executor_->learned(iteration);
     });
@@ -324,11 +343,10 @@ void Session::start_learning() {
 void Session::introduce(pager::DevicePager& d) {
     if (told_[d.device() & 63].exchange(true)) return;
     const auto s = d.stats();
+    const auto size = [](std::size_t bytes) { return bytes < std::size_t{1} << 30 ? fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)) : fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30)); };
     if (!options_.quiet)
-        log::note("{} manages device {}{}: budget {:.1f} MiB, host budget {:.1f} MiB, policy {}", UDNNMEM_VERSION,
-                  static_cast<int>(d.device()),
-                  ranks_on_[d.device() & 63] > 1 ? fmt::format(" with {} others", ranks_on_[d.device() & 63] - 1) : "", static_cast<double>(s.budget) / (1 << 20), static_cast<double>(s.host_budget) / (1 << 20),
-                  name_of(options_.policy));
+        log::note("{} manages device {}{}: budget {}, host budget {}, policy {}", UDNNMEM_VERSION, static_cast<int>(d.device()),
+                  ranks_on_[d.device() & 63] > 1 ? fmt::format(" with {} others", ranks_on_[d.device() & 63] - 1) : "", size(s.budget), size(s.host_budget), name_of(options_.policy));
     if (!trace_) return;
     profiler::RunConfig config;
     config.device = d.device();
@@ -430,7 +448,7 @@ std::string Session::live_figures() {
 
 void Session::summary() {
     if (options_.quiet) return;
-    const std::string more = trace_ && trace_->complete() ? "; udnnmem report " + trace_->path() : "";
+    const std::string more = trace_ && trace_->complete() ? "; udnnmem report " + shell_word(trace_->path()) : "";
     for (pager::DevicePager* d : pager_->devices()) {
         const auto s = d->stats();
         auto mib = [](std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };

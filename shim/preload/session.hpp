@@ -36,6 +36,8 @@ class Session final : public pager::Sink {
     bool accepts_new() const { return accepting_.load(std::memory_order_relaxed); }
     // While the run's iteration is being learned, rests of the search included; null before and after.
     Learner* learning() { return learner_ && learner_->recorder.on() ? learner_.get() : nullptr; }
+    // Whether it is or not: what it has of a context has to go before that does.
+    Learner* learner() { return learner_.get(); }
     // While the program runs by a plan, or is about to; null before and after.
     executor::Executor* executing() { return executor_ && executor_->on() ? executor_.get() : nullptr; }
     // Whether it does or not: buffers that a plan dropped may not be computed again yet.
@@ -51,7 +53,7 @@ class Session final : public pager::Sink {
     }
     // The program is told CUDA_ERROR_OUT_OF_MEMORY.
     void refused(pager::DevicePager& device, const char* what, std::size_t wanted, bool op) noexcept {
-        refusals_.note(*pager_, device, what, wanted, op);
+        refusals_.note(device, what, wanted, op);
         if (trace_) trace_->start();  // also before the first launch
     }
     void end();

@@ -21,13 +21,8 @@ struct Uncaptured<CUresult (*)(A...)> {
     static CUresult call(A... arguments) {
         Session* const session = Session::get();
         if (t_relaxed || !session || !session->pager().streams().capturing()) [[likely]] return Real()(arguments...);
-        const auto exchange = UDNNMEM_REAL(cuThreadExchangeStreamCaptureMode);
-        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-        const bool relaxed = exchange(&mode) == CUDA_SUCCESS;
-        const CUresult result = Real()(arguments...);
-        for (int again = 0; relaxed && exchange(&mode) != CUDA_SUCCESS && again < 3; ++again) {
-        }
-        return result;
+        pager::Relaxed relaxed(session->pager().driver());
+        return Real()(arguments...);
     }
 };
 

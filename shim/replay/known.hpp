@@ -18,6 +18,7 @@ struct Program {
     };
     std::vector<Step> steps;
     std::vector<std::int32_t> uses;
+    std::vector<char> lasts;   // per buffer: it outlives the iteration
 };
 
 struct Operand {
@@ -32,6 +33,7 @@ struct KnownOp {
         bool movable = false;
         std::uint64_t bytes = 0;             // of the allocation
         bool reads = true, writes = false;   // both: it works on what is there; writes alone: whatever was there
+        bool filled = false;                 // tried with something else there
         bool may_write = false;              // says its code ...
         bool changed = false;                // ... and that was seen
         std::int32_t made_by = -1;           // the last op before this one that writes it; -1: none in the iteration

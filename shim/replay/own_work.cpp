@@ -67,11 +67,7 @@ void OwnWork::context_destroying(CUcontext context) {
 }
 
 std::uint64_t* OwnWork::answers(std::size_t count) {
-    void* memory = nullptr;
-    const std::size_t bytes = count * 3 * sizeof(std::uint64_t);
-    if (pager_.driver().cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP) != CUDA_SUCCESS) return nullptr;
-    std::fill_n(static_cast<std::uint64_t*>(memory), 3 * count, 0);
-    return static_cast<std::uint64_t*>(memory);
+    return static_cast<std::uint64_t*>(pager_.answer_memory().take(count * 3 * sizeof(std::uint64_t)));
 }
 
 bool OwnWork::is_address(std::uint64_t word) const {

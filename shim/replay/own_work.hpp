@@ -28,7 +28,7 @@ class OwnWork {
     CUcontext context() const { return context_; }
 
     // Three words for each answer (a hash, and how many words look like addresses of managed memory), in memory that the host
-    // reads; null: none. Goes with the context.
+    // reads; null: none. Of the pager's answer memory.
     std::uint64_t* answers(std::size_t count);
 
     // Whether `word` is an address of memory, managed or not.

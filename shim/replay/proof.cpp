@@ -40,11 +40,27 @@ bool KnownOp::named_alike() const {
     return true;
 }
 
-Proof::Proof(OwnWork& work, Known& known) : work_(work), known_(known) {
+// What differs between launches does so as a whole number: a counter's next byte changes in its time.
+static void note_varying(KnownOp& op) {
+    const std::size_t all = op.varies.size();
+    const auto note = [&](std::size_t from, std::size_t bytes) {
+        const std::size_t end = std::min(all, from + bytes);
+        bool varies = false;
+        for (std::size_t i = from; i < end; ++i) varies |= op.varies[i] || op.launch.arguments[i] != op.proved_with[i];
+        if (varies) std::fill(op.varies.begin() + static_cast<std::ptrdiff_t>(from), op.varies.begin() + static_cast<std::ptrdiff_t>(end), 1);
+    };
+    for (std::size_t at = 0; at < all; at += 4) note(at, 4);
+    for (const auto& [offset, size] : op.launch.parameters)
+        if (size == 8) note(offset, 8);
+}
+
+Proof::Proof(OwnWork& work, Known& known) : work_(work), memory_(work.pager().answer_memory()), known_(known) {
     for (const Program::Step& step : known.program.steps) {
         first_.push_back(answers_count_);
         answers_count_ += step.movable + step.small;
     }
+    std::vector<char> seen = known.program.lasts;
+    for (const std::int32_t b : known.program.uses) fresh_.push_back(!std::exchange(seen[static_cast<std::size_t>(b)], true));
     known_.ops.resize(known.program.steps.size());
 }
 
@@ -82,7 +98,8 @@ const char* Proof::look(std::int32_t k, const LaunchSource& source) {
                 if (work_.is_address(word)) return "is given memory that is not managed";
                 continue;
             }
-            if (b->table.load() || b->opaque.load()) return "is given memory that holds addresses";
+            if (work_.device().holds_addresses(b, word)) return "is given memory that holds addresses";
+            if (work_.device().escaped(b, word)) return "is given memory that others may write to";
             CUdeviceptr base = 0;
             std::size_t bytes = 0;
             if (!work_.device().range_of(word, base, bytes)) return "is given an address in no allocation";
@@ -106,7 +123,12 @@ const char* Proof::look(std::int32_t k, const LaunchSource& source) {
     if (all > most) return "takes more than half of the memory";
     for (const Seen& s : seen)
         op.operands.push_back({s.at, static_cast<std::uint32_t>(s.movable ? s.index : movable.size() + s.index), s.delta});
-    for (const Operand& o : op.operands) op.uses[o.use].may_write |= source.may_write(o.at);
+    std::vector<char> steers(op.uses.size());
+    for (const Operand& o : op.operands) {
+        op.uses[o.use].may_write |= source.may_write(o.at);
+        steers[o.use] |= source.may_steer(o.at);
+    }
+    for (std::size_t u = 0; u < op.uses.size(); ++u) op.uses[u].filled = fresh_[step.first + u] || !steers[u];
     op.kind = op.launch.kind;
     op.proved = op.launch.function;
     op.code = source.code();
@@ -122,7 +144,7 @@ const char* Proof::prepare(std::int32_t k, const LaunchSource& source, CUstream 
     if (const char* why = source.tied()) return why;
     if (op.launch.kind != op.kind || op.launch.function != op.proved || op.launch.arguments.size() != op.proved_with.size()) return "is launched in another way at times";
     if (!op.named_alike() || work_.leads_elsewhere(op)) return "is given memory at times that it is not given at others";
-    for (std::size_t i = 0; i < op.varies.size(); ++i) op.varies[i] |= op.launch.arguments[i] != op.proved_with[i];
+    note_varying(op);
     for (std::uint32_t u = 0; u < op.uses.size(); ++u) {
         CUdeviceptr base = op.base(u), copy = 0, start = 0;
         std::size_t bytes = 0;
@@ -153,7 +175,7 @@ const char* Proof::repeat(std::int32_t k, CUstream stream) {
         const KnownOp::Use& use = op.uses[u];
         named.push_back(copies_[u].copy);
         good = good && work_.hash(copies_[u].address, use.bytes, words(answers_[first_[static_cast<std::size_t>(k)] + u].after), stream) == CUDA_SUCCESS;
-        if (round_ > 0 && use.writes) good = good && work_.fill(copies_[u].copy, pattern(round_, ++fills_), use.bytes, stream) == CUDA_SUCCESS;
+        if (round_ > 0 && use.writes && use.filled) good = good && work_.fill(copies_[u].copy, pattern(round_, ++fills_), use.bytes, stream) == CUDA_SUCCESS;
     }
     good = good && work_.launch(op.launch, arguments, named, false, stream) == CUDA_SUCCESS;
     for (std::uint32_t u = 0; u < op.uses.size(); ++u)
@@ -221,7 +243,7 @@ void Proof::evaluate() {
                 if (changed) op.refused = "writes at times what it does not write at others";
                 else if (!same) op.refused = "writes what it was not seen to write";
             } else {
-                if (round_ == 1) use.reads = false;
+                if (round_ == 1) use.reads = !use.filled;
                 if (!same) use.reads = true;
                 if (use.reads && !use.changed) op.refused = "may write what it was not seen to write";
             }

@@ -8,6 +8,9 @@
 //                or sum hides all of them): what still comes out the same is wholly written and does not depend on what was
 //                there; what does not, is worked on in place. What it was not seen to write must stay as it was; what its
 //                code may write (a store of equal values leaves no trace) is filled too, and must come out the same.
+//                Not filled, and counted as worked on in place, is what may steer the op (indices, locks, lengths): with
+//                anything else there it could write anywhere, or never end. Where no code says so, only what a transient's
+//                first op finds there, which no program depends on, is filled.
 //
 // Nothing of the program's is written. An op that names a pointer table, or memory that is not managed, or whose source
 // refuses it, is never run. What is found is an inference, and every use of it is checked by a hash (Replayer).
@@ -30,6 +33,9 @@ class Proof {
 
     // Both outlive it.
     Proof(OwnWork& work, Known& known);
+    ~Proof() { memory_.give_back(answers_); }
+    Proof(const Proof&) = delete;
+    Proof& operator=(const Proof&) = delete;
 
     // The op of step `k` is about to be submitted to `stream`; then was. A step out of order, or one that was not submitted in the
     // end, begins the round anew.
@@ -66,6 +72,7 @@ class Proof {
     std::uint64_t* words(Answer& a) { return a.words; }
 
     OwnWork& work_;
+    pager::AnswerMemory& memory_;        // outlives work_
     Known& known_;
     State state_ = kWaits;
     bool done_ = false;
@@ -75,8 +82,9 @@ class Proof {
     std::uint64_t number_ = 0;
     std::uint32_t fills_ = 0;            // so far
     std::vector<std::uint32_t> first_;   // per step: its uses' answers
+    std::vector<char> fresh_;            // per use of the program's: the first one of a transient
     std::uint32_t answers_count_ = 0;
-    Answers* answers_ = nullptr;         // in the context
+    Answers* answers_ = nullptr;         // in memory_
     std::vector<Copy> copies_;           // of the op between before() and after()
 };
 

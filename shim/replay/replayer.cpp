@@ -78,9 +78,9 @@ bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::ui
     for (const Operand& o : op.operands) {
         CUdeviceptr word;
         std::memcpy(&word, now.data() + o.at, sizeof word);
-        const pager::Buffer* b = pager_.find(word);
+        pager::Buffer* const b = pager_.find(word);
         const KnownOp::Use& use = op.uses[o.use];
-        if (!b || b->slab == use.movable) return false;
+        if (!b || b->slab == use.movable || device_.escaped(b, word)) return false;
         // Of another size, what lies behind the proven part is nobody's to compute again, and a scratch buffer would be too small for it.
         if (use.movable ? b->base != word - o.delta || b->bytes != use.bytes : (use.writes || use.saved) && !is_whole(word - o.delta, use.bytes)) return false;
     }
@@ -139,7 +139,7 @@ void Replayer::purge() {
     any_.store(!entries_.empty());
 }
 
-bool Replayer::may_drop(std::shared_ptr<const Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t iteration, CUstream stream) {
+bool Replayer::may_drop(std::shared_ptr<const Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t iteration) {
     if (!slice || !has(slice->buffers, logical)) return false;
     std::lock_guard lock(mutex_);
     if (!work_.start()) return false;
@@ -163,34 +163,47 @@ bool Replayer::may_drop(std::shared_ptr<const Known> known, std::shared_ptr<cons
         if (const auto freed = freed_.find(at); freed != freed_.end() && freed->second > frees_then) return false;
     if (!makes_it || std::find(part.inputs.begin(), part.inputs.end(), b->base) != part.inputs.end()) return false;
     entry.inputs = std::move(part.inputs);
-    home_ = &pager_.streams().slot(stream);
     entries_[b] = std::move(entry);
     any_.store(true);
     return true;
 }
 
-// `work` submits to the stream that it is given: the iteration's, if that is `stream`, else our own, which is waited for.
+// `work` submits to the stream that it is given: `stream`, unless it waits or nothing can be submitted there; else our own, which
+// is waited for.
 template <class Work>
 CUresult Replayer::on_a_stream(CUstream stream, bool waits, Work work) {
-    if (!waits && &pager_.streams().slot(stream) == home_) {
-        if (const pager::StreamSlot* const on = replayed_on_.load(); on && on != home_) pager_.driver().cuStreamWaitEvent(stream, done_, 0);
-        return work(stream);
-    }
     const pager::Driver& d = pager_.driver();
+    // The device may be waiting for the thread that this is: it does not wait for the device unless it must.
+    if (!waits && work_.context() && !pager_.streams().capturing() && pager_.streams().slot(stream).context == work_.context()) {
+        const CUresult follows = follow_replays(stream);   // what a slice reads may have been computed again elsewhere
+        return follows == CUDA_SUCCESS ? work(stream) : follows;
+    }
     const InContext context(d, work_.context());
-    if (!own_ && d.cuStreamCreate(&own_, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) own_ = nullptr;
-    // What a slice reads may have been computed again there.
-    if (!own_ || d.cuStreamWaitEvent(own_, done_, 0) != CUDA_SUCCESS) return CUDA_ERROR_UNKNOWN;
-    const CUresult result = work(own_);
+    CUresult result = own_ ? CUDA_SUCCESS : !work_.context() ? CUDA_ERROR_INVALID_CONTEXT : d.cuStreamCreate(&own_, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS) result = follow_replays(own_);
+    if (result != CUDA_SUCCESS) {
+        pager_.fail("what was dropped cannot be computed again, for there is no stream for it (CUDA error " + std::to_string(static_cast<int>(result)) + "): the program is stopped with a CUDA error");
+        return CUDA_ERROR_UNKNOWN;
+    }
+    result = work(own_);
     return result == CUDA_SUCCESS ? d.cuStreamSynchronize(own_) : result;
 }
 
+// Before anything that was computed again counts as there.
+CUresult Replayer::note_replayed(CUstream stream) {
+    std::lock_guard lock(done_mutex_);
+    const CUresult result = pager_.driver().cuEventRecord(done_, stream);
+    ++runs_;
+    replayed_on_.store(pager_.streams().slot(stream).life, std::memory_order_release);
+    return result;
+}
+
 CUresult Replayer::wait_for_replays(CUstream stream) {
-    std::lock_guard lock(mutex_);
-    const pager::StreamSlot* const slot = &pager_.streams().slot(stream);
-    if (!done_ || (waited_.slot == slot && waited_.runs == runs_)) return CUDA_SUCCESS;
+    std::lock_guard lock(done_mutex_);
+    const std::uint64_t life = pager_.streams().slot(stream).life;
+    if (!done_ || (waited_.life == life && waited_.runs == runs_)) return CUDA_SUCCESS;
     const CUresult result = pager_.driver().cuStreamWaitEvent(stream, done_, 0);
-    if (result == CUDA_SUCCESS) waited_ = {slot, runs_};
+    if (result == CUDA_SUCCESS) waited_ = {life, runs_};
     return result;
 }
 
@@ -284,16 +297,17 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
             if (result != CUDA_SUCCESS) break;
         }
         ++figures_.replays;
+    }
+    if (result == CUDA_SUCCESS) result = note_replayed(stream);
+    for (const auto& [logical, target] : targets) {
+        if (result != CUDA_SUCCESS) break;
+        pager::Buffer* const b = target.buffer;
         device_.restored(b);
         entries_.erase(b);
         pager_.sink().event({profiler::EventKind::replay, device_.device(), BufferId(static_cast<std::int32_t>(b->id)), Bytes(static_cast<std::int64_t>(b->capacity)), Nanoseconds(start), Nanoseconds(pager::now_ns())});
     }
     any_.store(!entries_.empty());
     pager_.sink().move_ended(shown);
-    if (result != CUDA_SUCCESS || stream == own_) return result;
-    result = pager_.driver().cuEventRecord(done_, stream);
-    ++runs_;
-    replayed_on_.store(&pager_.streams().slot(stream), std::memory_order_release);
     return result;
 }
 
@@ -373,9 +387,12 @@ void Replayer::context_destroying(CUcontext context) {
     entries_.clear();
     any_.store(false);
     own_ = nullptr;
-    done_ = nullptr;
-    replayed_on_.store(nullptr);
     report_ = nullptr;
+    {
+        std::lock_guard done(done_mutex_);
+        done_ = nullptr;
+        replayed_on_.store(0);
+    }
     for (const auto& [known, at] : saved_)
         if (const auto left = known.lock())
             for (KnownOp& op : left->ops)

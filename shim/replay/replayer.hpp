@@ -7,10 +7,12 @@
 //     program leaves the iteration, or does what nobody can follow, or frees what a slice reads, everything that depends on
 //     it is computed again (restore_all(), freed()).
 //   - A slice writes the dropped buffers and scratch memory, nothing else of the program's.
-//   - Replays go to the one stream that the iteration runs in, before the op that needs them; for anybody else to a stream of
-//     our own, which is waited for. Ops on other streams come after them (follow_replays()): the program's own events know
+//   - Replays go to the stream of the op that needs them, behind all replays so far; where there is none, to a stream of our
+//     own, which is waited for. Ops on other streams come after them (follow_replays()): the program's own events know
 //     nothing of what was computed again.
-// Thread-safe. A lock is held while kernels are submitted, which may wait for the pager, never for a launching thread.
+//   - What was computed again counts as there only once there is an event behind it.
+// Thread-safe. A lock is held while kernels are submitted, which may wait for the pager, never for a launching thread; so with a
+// lease open nothing here is called but follow_replays().
 #pragma once
 
 #include <cuda.h>
@@ -41,7 +43,7 @@ class Replayer final : public pager::Restorer {
     bool keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, const LaunchSource* source, CUstream stream);
 
     // Whether `b`, in the place of logical buffer `logical`, may be dropped: then the slice is remembered until it was replayed.
-    bool may_drop(std::shared_ptr<const Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t iteration, CUstream stream);
+    bool may_drop(std::shared_ptr<const Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t iteration);
     // Replays the slice if any of its buffers is dropped.
     CUresult replay(const Slice& slice, CUstream stream);
 
@@ -52,13 +54,14 @@ class Replayer final : public pager::Restorer {
     // The allocation at `address` is about to be freed: what reads it is not dropped from now on. True: something that is
     // dropped, or was to be, does, and has to be computed again first.
     bool freed(CUdeviceptr address);
-    // Work that follows on `stream` comes after all replays so far. Not CUDA_SUCCESS: that could not be done.
+    // Work that follows on `stream` comes after all replays so far: with the lease open, those of all that the op names. Not
+    // CUDA_SUCCESS: that could not be done.
     CUresult follow_replays(CUstream stream) {
-        const pager::StreamSlot* const on = replayed_on_.load(std::memory_order_acquire);
-        return !on || on == &pager_.streams().slot(stream) ? CUDA_SUCCESS : wait_for_replays(stream);
+        const std::uint64_t on = replayed_on_.load(std::memory_order_acquire);
+        return !on || on == pager_.streams().slot(stream).life ? CUDA_SUCCESS : wait_for_replays(stream);
     }
     // Anything remembered? Are launches kept, so that freed() has to be told? One load each.
-    bool any() const { return any_.load(std::memory_order_relaxed); }
+    bool any() const { return any_.load(std::memory_order_acquire); }
     bool keeps() const { return keeps_.load(std::memory_order_relaxed); }
     // Says so, once, if a result that was compared was wrong. One load as a rule.
     void check() {
@@ -88,6 +91,7 @@ class Replayer final : public pager::Restorer {
     CUresult on_a_stream(CUstream stream, bool waits, Work work);
     CUresult compute(pager::Buffer* b, CUstream stream);
     CUresult run(const Known& known, const Slice& slice, CUstream stream);
+    CUresult note_replayed(CUstream stream);
     CUresult wait_for_replays(CUstream stream);
     bool verify_now();
     bool is_whole(CUdeviceptr at, std::uint64_t bytes);
@@ -102,14 +106,13 @@ class Replayer final : public pager::Restorer {
     std::mutex mutex_;
     OwnWork work_;
     Entries entries_;
-    pager::StreamSlot* home_ = nullptr;       // the iteration's stream
-    CUstream own_ = nullptr;                  // in work_'s context, as what follows
-    CUevent done_ = nullptr;                  // the last replay on a stream of the program's ...
-    std::atomic<const pager::StreamSlot*> replayed_on_{nullptr};  // ... on this one; null: there was none
-    std::uint64_t runs_ = 0;                  // such replays so far
+    CUstream own_ = nullptr;                  // in work_'s context
+    std::mutex done_mutex_;                   // taken last, what follows: nothing is waited for with it held
+    CUevent done_ = nullptr;                  // behind all replays so far, in work_'s context ...
+    std::atomic<std::uint64_t> replayed_on_{0};   // ... the last one on the stream of this StreamSlot::life; 0: there was none
+    std::uint64_t runs_ = 0;                  // replays so far
     struct {
-        const pager::StreamSlot* slot = nullptr;
-        std::uint64_t runs = 0;
+        std::uint64_t life = 0, runs = 0;
     } waited_;                                // who came behind them last, and how many they were
     std::uint64_t* report_ = nullptr;         // see OwnWork::expect()
     std::atomic<const volatile std::uint64_t*> stopped_{nullptr};  // what report_ says

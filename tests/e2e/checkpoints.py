@@ -9,7 +9,7 @@ UDNNMEM_TEST_FULL=1. `checkpoints.py POLICY DEPTH` runs one.
 import json, pathlib, re, subprocess, sys, tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.e2e.harness import FULL, WORKLOADS, Run, Suite, environment
+from tests.e2e.harness import FULL, WORKLOADS, Run, Suite, asked_for_help, environment, refuse
 
 GRANULE = 4096
 SPARE = 0.99     # of its memory a plan is made for (planning.cpp)
@@ -57,10 +57,13 @@ def one(suite, policy, depth, folder):
     suite.check(moved and moved[1] == moved[2] == "0.0", f"{what}: nothing is moved", done.tail())
     suite.check(sequence["iterations"] == sequence["planned_iterations"] >= FEW - 3, f"{what}: by plan from the first iteration", f"    {sequence}")
     if len(sys.argv) > 1:
-        print(sequence, course)
+        print(f"{what}: promised {course['peak_bytes']} bytes, held {sequence['peak_bytes']}, moved {moved[1] if moved else '?'} MiB in and {moved[2] if moved else '?'} out; {sequence['planned_iterations']} of {sequence['iterations']} iterations by plan")
 
 
 def main():
+    asked_for_help(__doc__)
+    if len(sys.argv) > 1 and (len(sys.argv) != 3 or sys.argv[1] not in POLICIES or not re.fullmatch("[0-9]+", sys.argv[2]) or not 4 <= int(sys.argv[2]) <= 1000):
+        refuse(f"{' '.join(sys.argv[1:])}: expected POLICY DEPTH: {', '.join(POLICIES[:-1])} or {POLICIES[-1]}, and 4 to 1000 layers")
     suite = Suite()
     cases = [(sys.argv[1], int(sys.argv[2]))] if len(sys.argv) > 2 else [(p, d) for p in POLICIES for d in DEPTHS] if FULL else SAMPLE
     with tempfile.TemporaryDirectory() as folder:

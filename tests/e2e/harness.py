@@ -77,6 +77,17 @@ def settled(holds, measure, tries=3):
     return figure
 
 
+def refuse(why):
+    """One line for who called this suite by hand; exit code 2."""
+    sys.exit(print(f"{pathlib.Path(sys.argv[0]).name}: {why}", file=sys.stderr) or 2)
+
+
+def asked_for_help(text):
+    """Prints a suite's own words, its module's `text`, if --help is among the arguments, and ends."""
+    if {"--help", "-h"} & set(sys.argv[1:]):
+        sys.exit(print(text.strip()))
+
+
 class Suite:
     def __init__(self):
         self.passed = self.failed = 0

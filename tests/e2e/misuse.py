@@ -5,7 +5,7 @@ Each time the program must do what it does without us (output, exit status), and
 is needed and how to mend it, or none where nothing is wrong.
 """
 import os, pathlib, shutil, subprocess, tempfile
-from harness import BUILD, PRELOAD, SOFTGPU, WORKLOADS, Run, Suite, environment
+from harness import BUILD, PRELOAD, ROOT, SOFTGPU, WORKLOADS, Run, Suite, environment
 
 suite = Suite()
 PROGRAM = [WORKLOADS / "digits-runtime", "--depth", 6, "--iterations", 2, "--batch", 64]
@@ -43,6 +43,8 @@ def options():
     case("UDNNMEM_ONLY=other", [], preloaded(UDNNMEM_ONLY="other*"))
     case("UDNNMEM_ONLY=digits*", ["manages device 0", "device 0: budget"], preloaded(UDNNMEM_ONLY="other*,digits-r*"))
     case("UDNNMEM_QUIET=1", [], preloaded(UDNNMEM_QUIET=1))
+    case("a budget beyond the device", ["a budget of 10995116277760 bytes is more than it has: 33554432 are used"], preloaded(UDNNMEM_BUDGET="10TiB", SOFTGPU_MEMORY="32MiB", UDNNMEM_QUIET=1))
+    case("a budget below a granule", ["a budget of 1024 bytes is less than one granule: 65536 are used", "the budget is exceeded"], preloaded(UDNNMEM_BUDGET="1KiB", UDNNMEM_QUIET=1))
 
 
 def traces(folder):
@@ -67,6 +69,7 @@ def traces(folder):
 
     loud = preloaded(UDNNMEM_TRACE=folder / "loud.jsonl")
     case("a trace, and what to type to read it", ["manages device 0", f"verified moves; udnnmem report {folder}/loud.jsonl"], loud)
+    case("a name that a shell would take apart", ["manages device 0", f"verified moves; udnnmem report '{folder}/my run.jsonl'"], preloaded(UDNNMEM_TRACE=folder / "my run.jsonl"))
     case("a trace that was lost is not offered", ["manages device 0", "cannot write the trace /dev/full", "device 0: budget"], preloaded(UDNNMEM_TRACE="/dev/full"))
 
     where = folder / "default"
@@ -111,11 +114,29 @@ def no_driver(folder):
     case("no driver", [], preloaded(libraries), native)
 
 
+def scripts():
+    """What is typed wrong in front of a script: one line that says what was expected, status 2, and nothing is done."""
+    suites = lambda name, *words: (["python3", ROOT / "tests/e2e" / name, *words], {})
+    for (command, more), wanted in ((([ROOT / "scripts/setup.sh", "--help"], {}), "usage: setup.sh [FRAGMENT"), (([ROOT / "scripts/setup.sh", "--browsr"], {}), "usage: setup.sh [FRAGMENT"),
+                                    (([ROOT / "scripts/demo/demo.sh"], {"DEMO_SHARE": "abc"}), "DEMO_SHARE=abc: expected a whole number of percent"),
+                                    (([ROOT / "scripts/demo/demo.sh"], {"DEMO_SHARE": "200"}), "from 1 to 100"), (([ROOT / "scripts/demo/demo.sh"], {"DEMO_LAYERS": "x"}), "DEMO_LAYERS=x: expected"),
+                                    (([ROOT / "scripts/demo/demo.sh"], {"DEMO_DEVICE": "foo"}), "DEMO_DEVICE=foo: expected software or card"),
+                                    (([ROOT / "scripts/gpu_check.sh", "--seconds", "x"], {}), "x: expected a number of seconds above 0"), (([ROOT / "scripts/gpu_check.sh", "--seconds", "-5", "all"], {}), "-5: expected"),
+                                    (suites("played.py", "nosuch", "55e9"), "nosuch: no such file"), (suites("played.py", ROOT / "README.md"), "no trace of one iteration"),
+                                    (suites("played.py", next(ROOT.glob("tests/traces/moe8*.zst")), "abc"), "abc: expected bytes per second"),
+                                    (suites("checkpoints.py", "foo", "20"), "expected POLICY DEPTH"), (suites("replays.py", "nosuch"), "nosuch: expected kinds of kernel: pure,")):
+        done = Run(command, environment(**more), limit=30)
+        what = " ".join([f"{k}={v}" for k, v in more.items()] + [pathlib.Path(command[0]).name] + [str(c) for c in command[1:]])
+        suite.check(done.status == 2 and not done.output and done.error.count("\n") == 1 and wanted in done.error, f"{what}: one line", f"    {done.status}\n{done.tail()}")
+    suite.check(Run(["python3", ROOT / "tests/e2e/replays.py", "--help"], environment()).output.startswith("Dropped and computed again"), "replays.py --help")
+
+
 with tempfile.TemporaryDirectory() as name:
     top = pathlib.Path(name)
     for part in ("traces", "old", "incomplete", "none"):
         (top / part).mkdir()
     options()
+    scripts()
     traces(top / "traces")
     old_driver(top / "old")
     incomplete_driver(top / "incomplete", "cuMemMap")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Out of memory, explained: who held what, and a budget that would have been enough, which it then is.
+"""Out of memory, explained: who held what, and the budget that it takes at least; raised to that each time, the program gets through.
 
 digits in a device and a host budget that are too small together. The program gets CUDA's error as ever; stderr has one
 block, the trace a record. With the budget that it names the program gets further, in the end to its end.

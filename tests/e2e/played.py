@@ -11,10 +11,10 @@ least ETA_BOUND.
 `played.py [--recompute] TRACE LINK...` plays one at the links given, in bytes per second; only with --recompute, for more
 iterations, may buffers be dropped and computed again.
 """
-import csv, json, pathlib, re, statistics, sys, tempfile
+import csv, json, pathlib, re, statistics, subprocess, sys, tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.e2e.harness import FULL, ROOT, WORKLOADS, Run, Suite, environment, settled
+from tests.e2e.harness import FULL, ROOT, WORKLOADS, Run, Suite, asked_for_help, environment, refuse, settled
 from tests.policy.simulator import Trace, read_lines
 
 SCALE = 1024
@@ -116,14 +116,36 @@ class Played:
         return (virtual_ms(runs[1]) - virtual_ms(runs[0])) / 4
 
 
+def asked(arguments):
+    """[(trace, link)] as named on the command line."""
+    path, *links = arguments
+    if path.startswith("-"):
+        refuse(f"{path}: expected [--recompute] TRACE LINK..., links in bytes per second (55e9); --help says more")
+    if not pathlib.Path(path).is_file():
+        refuse(f"{path}: no such file: name a trace of one iteration, as under tests/traces")
+    try:
+        if not Trace(read_lines(path)).ops:
+            raise ValueError
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, StopIteration, OSError, subprocess.CalledProcessError):
+        refuse(f"{path}: no trace of one iteration: tests/traces has some")
+    try:
+        rates = [float(link) for link in links or ["55e9"]]
+        if not all(1e6 <= rate <= 1e15 for rate in rates):
+            raise ValueError
+    except ValueError:
+        refuse(f"link {' '.join(links)}: expected bytes per second from 1e6 to 1e15, for example 55e9")
+    return [(pathlib.Path(path), rate) for rate in rates]
+
+
 def main():
+    asked_for_help(__doc__)
     suite = Suite()
     networks = sorted(path for path in (ROOT / "tests/traces").glob("*.jsonl.zst") if not path.name.startswith("tinygrad-"))
     cases = [(path, link) for path in networks for link in (55e9, 15.75e9)] if FULL else [(ROOT / f"tests/traces/{name}.jsonl.zst", 55e9) for name in ("moe8-b24-roofline", "resnet152-b256-modern")]
     recompute = "--recompute" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--recompute"]
     if arguments:
-        cases = [(pathlib.Path(arguments[0]), float(link)) for link in arguments[1:] or [55e9]]
+        cases = asked(arguments)
     bounds, eta = lower_bounds(), []
     for path, link in cases:
         kept = lambda p: p.planned >= 3 and p.by_plan <= MOST * p.promised and p.deadlines == 0

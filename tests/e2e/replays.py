@@ -7,26 +7,29 @@ UDNNMEM_TEST_FULL=1, or those that are named.
 """
 import json, pathlib, re, sys, tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.e2e.harness import BUILD, FULL, WORKLOADS, Run, Suite, environment
+from tests.e2e.harness import BUILD, FULL, WORKLOADS, Run, Suite, asked_for_help, environment, refuse
 
 ITERATIONS = 40
 MODEL = dict(SOFTGPU_DEVICES=2, SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=1e8, SOFTGPU_D2H=1e8, SOFTGPU_GRANULARITY=4096, UDNNMEM_TEST_LOOK_MS=300)
 MEMORY = 420_000  # of 720,000 bytes
-MAY = ("pure", "in_place", "update", "integer_atomics", "statistics", "mask", "varying", "struct", "aliasing", "cooperative", "buffer", "attributes", "copied", "filled", "with_state", "graphs")
+MAY = ("pure", "in_place", "update", "integer_atomics", "statistics", "mask", "varying", "struct", "aliasing", "cooperative", "buffer", "attributes", "copied", "filled", "with_state", "graphs", "counter", "beside_table")
 REFUSED = {
-    "self_modifying": None, "partial": None, "rare_write": None, "rare_keep": None, "rare_scalar": None, "neighbour": None, "unloaded": None,
+    "self_modifying": None, "partial": None, "rare_write": None, "rare_keep": None, "rare_scalar": None, "neighbour": None, "unloaded": None, "append": None, "turns": None, "ends": None, "chosen": None,
     "address": "gives other bits", "float_atomics": "adds floating-point numbers", "clock_reader": "reads a clock", "volatile_reader": "others may be writing",
     "global_counter": "variables of its module", "module_variable": "variables of its module", "constant": "variables of its module", "calls": "variables of its module",
-    "optional": "is given memory at times that it is not given at others", "lasting_graphs": None, "pointer_table": "holds addresses", "table_writer": "holds addresses", "pinned": "",
+    "optional": "is given memory at times that it is not given at others", "lasting_graphs": None, "pointer_table": "holds addresses", "escaped": "that others may write to", "escaped_small": "that others may write to", "exported": "that others may write to", "table_writer": "holds addresses", "pinned": "",
 }
 # What is neither: programs that do something else at times. What has to be said of them.
-OTHERS = dict.fromkeys(("captured", "evaluated", "larger", "second_device"), "sequence 0: 33 of 36 ops may be run again")
+OTHERS = dict.fromkeys(("captured", "evaluated", "larger", "second_device", "gated", "loader", "exiting", "outlived", "bursts", "escapes"), "sequence 0: 33 of 36 ops may be run again")
 OTHERS["streams"] = "50 of 53 ops may be run again"
-SAMPLE = ("captured", "evaluated", "larger", "second_device", "streams", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
+SAMPLE = ("append", "turns", "ends", "chosen", "counter", "beside_table", "captured", "evaluated", "larger", "second_device", "streams", "gated", "exiting", "outlived", "bursts", "escaped", "escaped_small", "escapes", "exported", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
 DROPPED = re.compile(r"(\d+) buffers dropped and computed again")
 
 
 def main():
+    asked_for_help(__doc__)
+    if unknown := [kind for kind in sys.argv[1:] if kind not in (*MAY, *REFUSED, *OTHERS)]:
+        refuse(f"{unknown[0]}: expected kinds of kernel: {', '.join((*MAY, *REFUSED, *OTHERS))}")
     suite = Suite()
     kinds = sys.argv[1:] or ([*MAY, *REFUSED, *OTHERS] if FULL else SAMPLE)
     for kind in kinds:

@@ -136,6 +136,20 @@ TEST_CASE("what was followed joins a passage in the streams that it ran in") {
     CHECK(streams.of(1 << 20) == 1 << 20);
 }
 
+TEST_CASE("a transient is the same one throughout an iteration, or it is lost") {
+    Network net(20);
+    const Sequence s = net.sequence();
+    Follower follower(s);
+    std::deque<pager::Buffer> first, second;
+    net.play(follower, 0, 40, first);
+    CHECK(net.play(follower, 0, 10, second) == range(0, 10));
+    // Step 10 made from what step 3 has left instead of step 9.
+    CHECK(follower.run() == 50);
+    CHECK(net.at(follower, Network::forward, {&net.weights[10], &second[3], &second[10]}) == 10);   // found again ...
+    CHECK(follower.run() == 1);                                                                      // ... not followed
+    CHECK(net.play(follower, 11, 40, second) == range(11, 40));
+}
+
 TEST_CASE("an op in between is passed over") {
     Network net(20);
     const Sequence s = net.sequence();

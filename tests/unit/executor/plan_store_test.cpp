@@ -114,10 +114,10 @@ TEST_CASE("stored plans are read as they were written") {
     Folder folder;
     const std::string path = folder.path + "/plan";
     REQUIRE(executor::write_plans(path, lines()));
-    bool missing = true;
-    const auto read = executor::read_plans(path, missing);
+    executor::PlanFile is = executor::PlanFile::none;
+    const auto read = executor::read_plans(path, is);
     REQUIRE(read);
-    CHECK(!missing);
+    CHECK(is == executor::PlanFile::plans);
     CHECK(read->device == "a device");
     CHECK(read->policy == "udnn");
     CHECK(read->granule.value == 4096);
@@ -180,17 +180,19 @@ TEST_CASE("a stored plan with any byte changed, or cut anywhere, is refused") {
     const std::string path = folder.path + "/plan";
     REQUIRE(executor::write_plans(path, lines()));
     const std::string good = contents(path);
-    bool missing = false;
+    executor::PlanFile is = executor::PlanFile::none;
     const auto refused = [&](const std::string& bytes) {
         std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-        return !executor::read_plans(path, missing) && !missing;
+        return !executor::read_plans(path, is);
     };
     for (std::size_t at = 0; at < good.size(); ++at) {
         CHECK(refused(good.substr(0, at)));
+        CHECK(is == (at == 0 ? executor::PlanFile::none : at < 8 ? executor::PlanFile::other : executor::PlanFile::plans));
         for (const int change : {1, 0x80, 0xff}) {
             std::string bytes = good;
             bytes[at] = static_cast<char>(bytes[at] ^ change);
             CHECK(refused(bytes));
+            CHECK(is == (at < 8 ? executor::PlanFile::other : executor::PlanFile::plans));
         }
     }
     CHECK(refused(good + "x"));
@@ -200,11 +202,11 @@ TEST_CASE("a stored plan with any byte changed, or cut anywhere, is refused") {
 TEST_CASE("what a stored plan says must fit together") {
     Folder folder;
     const std::string path = folder.path + "/plan";
-    bool missing = false;
+    executor::PlanFile is = executor::PlanFile::none;
     const auto refused = [&](std::string text, const std::string& from, const std::string& to) {
         text.replace(text.find(from), from.size(), to);
         REQUIRE(executor::write_plans(path, text));
-        return !executor::read_plans(path, missing);
+        return !executor::read_plans(path, is);
     };
     CHECK(refused(lines(), "\"used\":[0,1]", "\"used\":[0,3]"));
     CHECK(refused(lines(), "\"after_op\":1", "\"after_op\":4"));
@@ -222,16 +224,16 @@ TEST_CASE("what a stored plan says must fit together") {
     CHECK(refused(lines(), "\"small\":false,\"alloc_op\":-1,\"free_op\":2", "\"small\":true,\"alloc_op\":-1,\"free_op\":2"));
     CHECK(refused(lines(), "{\"kind\":\"plans\"", "{\"kind\":\"plan\""));
     std::remove(path.c_str());
-    CHECK(!executor::read_plans(path, missing));
-    CHECK(missing);
+    CHECK(!executor::read_plans(path, is));
+    CHECK(is == executor::PlanFile::none);
 }
 
 TEST_CASE("names of stored ops outlive the plans that they were read from") {
     Folder folder;
     const std::string path = folder.path + "/plan";
     REQUIRE(executor::write_plans(path, lines()));
-    bool missing = false;
-    const auto name = [&] { return executor::read_plans(path, missing)->courses[0].sequence.steps[1].name; };
+    executor::PlanFile is = executor::PlanFile::none;
+    const auto name = [&] { return executor::read_plans(path, is)->courses[0].sequence.steps[1].name; };
     const char* const first = name();
     CHECK(first == name());
     CHECK(std::string(first) == sequence().steps[1].name);
@@ -242,7 +244,65 @@ TEST_CASE("processes that share a folder and have one number write plans side by
     const std::string path = folder.path + "/plan";
     REQUIRE(::mkdir((path + "." + std::to_string(::getpid()) + ".tmp").c_str(), 0755) == 0);   // the other one's
     CHECK(executor::write_plans(path, lines()));
-    bool missing = false;
-    CHECK(executor::read_plans(path, missing));
+    executor::PlanFile is = executor::PlanFile::none;
+    CHECK(executor::read_plans(path, is));
     CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 2);   // and leave nothing behind
+}
+
+TEST_CASE("what is no plan is neither read nor written over") {
+    Folder folder;
+    const std::string path = folder.path + "/notes", beside = folder.path + "/other";
+    executor::PlanFile is = executor::PlanFile::none;
+    const auto left_alone = [&](const std::string& expected) {
+        const auto read = executor::read_plans(path, is);
+        const auto written = executor::write_plans(path, lines());
+        CHECK(is == executor::PlanFile::other);
+        REQUIRE((!read && !written));
+        CHECK(read.error().message == path + ": " + expected);
+        CHECK(written.error().message == path + ": " + expected);
+    };
+    const std::string notes = "what I wanted to say\n" + std::string(100, 'x');
+    std::ofstream(path) << notes;
+    left_alone("is no plan of udnnmem: left alone; name another file");
+    CHECK(contents(path) == notes);
+    REQUIRE(::rename(path.c_str(), beside.c_str()) == 0);
+    REQUIRE(::symlink("other", path.c_str()) == 0);
+    left_alone("is no plan of udnnmem: left alone; name another file");
+    CHECK(contents(beside) == notes);
+    std::remove(path.c_str());
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    left_alone("is no regular file: name a file");
+    std::remove(path.c_str());
+    REQUIRE(::symlink("/dev/null", path.c_str()) == 0);
+    left_alone("is no regular file: name a file");
+    std::remove(path.c_str());
+    REQUIRE(::mkdir(path.c_str(), 0700) == 0);
+    left_alone("is a directory: name a file");
+    CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 2);
+}
+
+TEST_CASE("a plan is written where a symbolic link leads, with the permissions of the plan before it") {
+    Folder folder;
+    const std::string path = folder.path + "/plan", target = folder.path + "/there/plan";
+    executor::PlanFile is = executor::PlanFile::other;
+    REQUIRE(::mkdir((folder.path + "/there").c_str(), 0700) == 0);
+    REQUIRE(::symlink("there/first", path.c_str()) == 0);
+    REQUIRE(::symlink("plan", (folder.path + "/there/first").c_str()) == 0);
+    CHECK(!executor::read_plans(path, is));
+    CHECK(is == executor::PlanFile::none);
+    for (const mode_t mode : {0640, 0604}) {
+        REQUIRE(executor::write_plans(path, lines()));
+        CHECK(executor::read_plans(target, is));
+        struct stat found {};
+        REQUIRE(::stat(target.c_str(), &found) == 0);
+        if (mode == 0604) CHECK((found.st_mode & 07777) == 0640);
+        REQUIRE(::chmod(target.c_str(), mode) == 0);
+        std::ofstream(target, std::ios::app) << "damaged";
+    }
+    CHECK(std::filesystem::is_symlink(path));
+    CHECK(executor::write_plans(path, lines()));
+    CHECK(executor::read_plans(path, is));
+    std::ofstream(target, std::ios::trunc).close();   // as mktemp leaves it
+    CHECK(executor::write_plans(path, lines()));
+    CHECK(executor::read_plans(path, is));
 }

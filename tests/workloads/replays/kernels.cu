@@ -28,11 +28,23 @@ KERNEL(optional) { EACH(i) { out[i] = mix(in[i], salt); if (extra && i < 16) ext
 KERNEL(rare_write) { EACH(i) { out[i] = mix(in[i], salt); if (salt > 1000) in[i] = 7; } }
 // Leaves more aside when it is given more room for it.
 KERNEL(larger) { EACH(i) { out[i] = mix(in[i], salt); for (unsigned k = 0; k < (salt > 4000 ? 3 : 1); k++) extra[k * count + i] = in[i] + k; } }
+// A queue: its length is the place of what comes next. And blocks that take turns: the word is 0 before and after.
+KERNEL(append) { EACH(i) { out[i] = mix(in[i], salt); if (!i) { unsigned n = extra[0]; extra[16 + n] = salt; extra[0] = n + 1; } } }
+KERNEL(turns) {
+    EACH(i) out[i] = mix(in[i], salt);
+    if (threadIdx.x) return;
+    while (atomicCAS(extra, blockIdx.x, blockIdx.x) != blockIdx.x) {}
+    extra[1] = extra[1] * 3 + salt + blockIdx.x;
+    __threadfence();
+    atomicExch(extra, blockIdx.x + 1 == gridDim.x ? 0u : blockIdx.x + 1);
+}
 KERNEL(rare_keep) { EACH(i) if (salt < 1000 || i % 3) out[i] = mix(in[i], salt); }
 
 __device__ unsigned counter;
 KERNEL(global_counter) { EACH(i) { out[i] = mix(in[i], salt); atomicAdd(&counter, 1u); } }
 extern "C" __global__ void read_counter(unsigned* out) { *out = counter; }
+__device__ unsigned* elsewhere;
+extern "C" __global__ void write_elsewhere(unsigned count, unsigned salt) { EACH(i) elsewhere[i] = salt + i; }
 __device__ unsigned scale;
 KERNEL(module_variable) { EACH(i) out[i] = mix(in[i] * scale, salt); }
 __constant__ unsigned table[16];
@@ -45,6 +57,9 @@ KERNEL(pointer_table) { unsigned* const* from = reinterpret_cast<unsigned* const
 // A table that nobody but the device has seen, and a kernel that writes to where it leads.
 extern "C" __global__ void make_table(unsigned** table, unsigned* target) { *table = target; }
 KERNEL(table_writer) { unsigned* const* to = reinterpret_cast<unsigned* const*>(extra); EACH(i) { out[i] = mix(in[i], salt); to[0][i] += in[i]; } }
+
+// From a begin to an end.
+extern "C" __global__ void over(unsigned* begin, unsigned* end, unsigned salt) { for (unsigned* p = begin + blockIdx.x * blockDim.x + threadIdx.x; p < end; p += gridDim.x * blockDim.x) *p = mix(*p, salt); }
 
 struct Inside { unsigned tag; const unsigned* from; unsigned long long pad; unsigned* to; };
 extern "C" __global__ void by_struct(Inside s, unsigned count, unsigned salt) { EACH(i) s.to[i] = mix(s.from[i], salt + s.tag); }

@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +22,14 @@ constexpr int kLayers = 16;
 unsigned g_words = 8192;               // of an activation
 constexpr unsigned kSmall = 128;       // of what lies in a slab
 
+// What the program still does when main() is over.
+struct Last {
+  std::function<void()> run;
+  ~Last() {
+    if (run) run();
+  }
+} g_last;
+
 struct Chain {
   CUcontext context;
   CUmodule module, again = nullptr;
@@ -31,8 +40,9 @@ struct Chain {
   unsigned seed = 0;
   int iteration = 0;
   unsigned salt = 0;                   // differs between launches, the same in each iteration unless a kind says so
-  CUdeviceptr state, gradient, input, extra, wide, pinned_at = 0;
+  CUdeviceptr state, gradient, input, extra, wide, few, loaded, pinned_at = 0;
   unsigned* pinned = nullptr;
+  std::thread loader;
   CUdeviceptr x[kLayers + 1];
 
   CUfunction function(const char* name) {
@@ -58,21 +68,47 @@ struct Chain {
     CHECK(cuModuleLoadData(&module, image.c_str()));
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     for (CUdeviceptr* p : {&state, &gradient, &input, &wide}) CHECK(cuMemAlloc(p, g_words * 4));
+    CHECK(cuMemAlloc(&few, kSmall * 4));
+    if (gated()) CHECK(cuMemAlloc(&loaded, g_words * 4));
     CHECK(cuMemAlloc(&extra, 2 * kSmall * 4));
+    CHECK(cuMemsetD32(few, 5, kSmall));
     CHECK(cuMemsetD32(extra + kSmall * 4, 9, kSmall));
     for (CUdeviceptr p : {state, gradient, wide}) CHECK(cuMemsetD32(p, 5, g_words));
     CHECK(cuMemsetD32(extra, 3, kSmall));
+    if (kind == "streams" || gated()) CHECK(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
     if (kind == "streams") {
-      CHECK(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
       for (CUevent* event : {&made, &read}) CHECK(cuEventCreate(event, CU_EVENT_DISABLE_TIMING));
     }
-    if (kind == "pinned") {
+    if (kind == "pinned" || gated()) {
       CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&pinned), kSmall * 4, CU_MEMHOSTALLOC_DEVICEMAP));
       CHECK(cuMemHostGetDevicePointer(&pinned_at, pinned, 0));
     }
     if (kind == "lasting_graphs")
       for (int l = 0; l < kLayers; l++) CHECK(cuMemAlloc(&x[l + 1], g_words * 4));
+    if (kind == "append" || kind == "turns") CHECK(cuMemsetD32(wide, 0, g_words));
+    if (kind == "beside_table") CHECK(cuMemcpyHtoD(few, &wide, 8));
     if (kind == "pointer_table") CHECK(cuMemcpyHtoD(extra, &wide, 8));
+    if (kind == "escaped") tell_elsewhere(input);
+    if (kind == "escaped_small") tell_elsewhere(extra);
+    CUipcMemHandle handle;
+    if (kind == "exported") CHECK(cuIpcGetMemHandle(&handle, input));
+  }
+
+  // A kernel finds the address there.
+  void tell_elsewhere(CUdeviceptr address) {
+    CUdeviceptr at;
+    CHECK(cuModuleGetGlobal(&at, nullptr, module, "elsewhere"));
+    CHECK(cuMemcpyHtoD(at, &address, 8));
+  }
+
+  // What activations are made of is overwritten by a kernel that is not given it.
+  void write_elsewhere() {
+    if (kind == "escapes" && iteration == 25) {
+      CHECK(cuStreamSynchronize(stream));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));   // what is to be dropped is
+      tell_elsewhere(input);
+    }
+    launch("write_elsewhere", kind == "escaped_small" ? kSmall : g_words, static_cast<unsigned>(iteration));
   }
 
   void variable(const char* name, unsigned value) {
@@ -86,6 +122,7 @@ struct Chain {
     const CUdeviceptr in = x[l], out = x[l + 1];
     salt = static_cast<unsigned>(l);
     if (kind == "varying") salt += static_cast<unsigned>(iteration) * 100;
+    if (kind == "counter") salt += 244 + static_cast<unsigned>(iteration);   // carries after its proof
     if ((kind == "rare_write" || kind == "rare_keep" || kind == "rare_scalar") && iteration > 24) salt += 5000;
     if (kind == "larger") salt += iteration > 24 ? 4096 : drawn(6, static_cast<unsigned>(iteration), 2) * 512;
     if (kind == "in_place") activation("pure", in, out), activation("in_place", in, out);
@@ -93,7 +130,10 @@ struct Chain {
     else if (kind == "integer_atomics") activation("zero", in, out), activation("integer_atomics", in, out);
     else if (kind == "copied") CHECK(cuMemcpyDtoDAsync(out, in, g_words * 4, stream));
     else if (kind == "filled") CHECK(cuMemsetD32Async(out, salt, g_words, stream)), launch("update", in, out, extra, g_words, salt);
-    else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated" || kind == "captured" || kind == "streams" || kind == "second_device") activation("pure", in, out);
+    else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated" || kind == "captured" || kind == "streams" || kind == "second_device" || kind == "counter" || kind == "exiting" || kind == "outlived" || kind == "bursts" || kind == "escaped" || kind == "escapes" || kind == "exported" || gated()) activation("pure", in, out);
+    else if (kind == "chosen") activation("pure", iteration > 24 && l == 6 ? x[3] : in, out);
+    else if (kind == "ends") activation("with_state", in, out), launch("over", few, few + kSmall * 4, salt);
+    else if (kind == "beside_table" || kind == "escaped_small") activation("with_state", in, out);
     else if (kind == "optional") launch("optional", in, out, iteration > 4 && drawn(5, salt + 16 * static_cast<unsigned>(iteration), 2) ? extra : 0, g_words, salt);
     else if (kind == "larger") {
       CUdeviceptr aside;
@@ -106,7 +146,7 @@ struct Chain {
     else if (kind == "pinned") pinned[0] = static_cast<unsigned>(iteration * kLayers + l), launch("with_state", in, out, pinned_at, g_words, salt), CHECK(cuStreamSynchronize(stream));
     else if (kind == "module_variable") variable("scale", static_cast<unsigned>(iteration + l)), activation("module_variable", in, out);
     else if (kind == "constant") variable("table", static_cast<unsigned>(iteration + l)), activation("constant", in, out);
-    else if (kind == "mask") launch("mask", in, out, wide, g_words, salt);
+    else if (kind == "mask" || kind == "append" || kind == "turns") launch(kind.c_str(), in, out, wide, g_words, salt);
     else if (kind == "struct") launch("by_struct", std::array<unsigned long long, 4>{3, in, 0, out}, g_words, salt);
     else if (kind == "aliasing") launch("aliasing", out, in, in, out, g_words, salt);
     else if (kind == "address") activation(l ? "undo_address" : "address", in, out);
@@ -206,6 +246,30 @@ struct Chain {
     CHECK(cuStreamWaitEvent(stream, read, 0));
   }
 
+  bool gated() const { return kind == "gated" || kind == "loader"; }
+
+  // On the way back the stream stands still, with work queued behind, until this thread lets it go; before it does, somebody loads
+  // something by another stream: the thread itself (`gated`), or another (`loader`), and the way back is submitted meanwhile.
+  void gate(int l) {
+    const auto load = [this] {
+      static const std::vector<unsigned> some(g_words, 1);
+      CHECK(cuCtxSetCurrent(context));
+      CHECK(cuMemcpyHtoDAsync(loaded, some.data(), g_words * 4, beside));
+    };
+    if (l == kLayers) {
+      CHECK(cuStreamSynchronize(stream));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));   // what is to be dropped is
+      pinned[0] = 0;
+      CHECK(cuStreamWaitValue32(stream, pinned_at, 1, CU_STREAM_WAIT_VALUE_EQ));
+    } else if (l == kLayers / 2) {
+      if (kind == "gated") load();
+      else loader = std::thread(load), std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    if (l != (kind == "gated" ? kLayers / 2 : 0)) return;
+    *static_cast<volatile unsigned*>(pinned) = 1;
+    if (loader.joinable()) loader.join();
+  }
+
   // Another device is used for a while, and what activations are made of is overwritten.
   void use_another_device() {
     CUdevice device;
@@ -260,14 +324,54 @@ struct Chain {
     }
   }
 
+  unsigned sum_of_activations() {
+    std::vector<unsigned> all(g_words);
+    unsigned sum = 0;
+    for (int l = kLayers; l > 0; l--) {
+      CHECK(cuMemcpyDtoH(all.data(), x[l], g_words * 4));
+      for (unsigned v : all) sum = sum * 31 + v;
+    }
+    return sum;
+  }
+
+  // When the activations were made for the last time, and some were dropped: they are read as the program ends, after what they are
+  // made of was overwritten, or in another context, for theirs has ended and the pool is the device's.
+  void leave() {
+    CHECK(cuStreamSynchronize(stream));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (kind == "outlived") {
+      CUdevice device;
+      CUcontext second;
+      CHECK(cuDeviceGet(&device, 0));
+      CHECK(cuCtxCreate(&second, nullptr, 0, device));
+      CHECK(cuDevicePrimaryCtxReset(device));
+      CHECK(cuCtxSetCurrent(second));
+    }
+    g_last.run = [this, overwrites = kind == "exiting"] {
+      if (overwrites) CHECK(cuMemsetD32Async(input, 77, g_words, stream)), CHECK(cuStreamSynchronize(stream));
+      printf("last %08x\n", sum_of_activations());
+      fflush(stdout);
+    };
+    if (kind == "outlived") g_last.run(), g_last.run = nullptr;
+    exit(0);
+  }
+
+  // Other work between a few iterations and the next few, for a long time.
+  void work_elsewhere() {
+    for (int i = 0; i < 170; i++) {
+      for (unsigned k = 0; k < 8; k++) launch("pure", input, wide, extra, g_words, 1000u + k);
+      CHECK(cuStreamSynchronize(stream));
+    }
+  }
+
   unsigned checksum() {
-    std::vector<unsigned> all(g_words), few(kSmall);
+    std::vector<unsigned> all(g_words), part(kSmall);
     CHECK(cuMemcpyDtoHAsync(all.data(), state, g_words * 4, stream));
-    CHECK(cuMemcpyDtoHAsync(few.data(), kind == "pointer_table" || kind == "table_writer" ? state : extra, kSmall * 4, stream));
+    CHECK(cuMemcpyDtoHAsync(part.data(), kind == "pointer_table" || kind == "table_writer" ? state : kind == "ends" ? few : extra, kSmall * 4, stream));
     CHECK(cuStreamSynchronize(stream));
     unsigned sum = 0;
     for (unsigned v : all) sum = sum * 31 + v;
-    for (unsigned v : few) sum = sum * 31 + v;
+    for (unsigned v : part) sum = sum * 31 + v;
     return sum;
   }
 
@@ -290,19 +394,27 @@ struct Chain {
       forward(l);
     }
     if (made) CHECK(cuEventRecord(made, stream));
+    if (kind == "escaped" || kind == "escaped_small" || (kind == "escapes" && iteration >= 25)) write_elsewhere();
     if (iteration == 30 && kind == "captured") overwrite_beside_capture();
+    if (iteration == 39 && (kind == "exiting" || kind == "outlived")) leave();
     if (iteration == 30 && kind == "second_device") use_another_device();
     const CUdeviceptr into = evaluates() ? wide : gradient;
     for (int l = kind == "random" || kind == "graphs" || kind == "lasting_graphs" ? 0 : kLayers; l > 0; l--) {
+      if (gated() && iteration > 24 && iteration % 6 == 1) gate(l);
       launch(kind == "address" ? "back_address" : "back", into, x[l], g_words, static_cast<unsigned>(l));
       if (kind == "streams") back_beside(l);
-      CHECK(cuMemFreeAsync(x[l], stream));
+      if (kind != "loader") CHECK(cuMemFreeAsync(x[l], stream));
+    }
+    if (kind == "loader") {
+      if (loader.joinable()) gate(0);
+      for (int l = kLayers; l > 0; l--) CHECK(cuMemFreeAsync(x[l], stream));
     }
     launch("back", state, into, g_words, 1u);
     if (kind == "random" || kind == "streams") launch("back", state, wide, g_words, 3u);
     if (kind == "table_writer") launch("back", state, wide, g_words, 2u);
     if (kind == "global_counter") launch("read_counter", extra);
     printf("%d %08x\n", iteration, checksum());
+    if (iteration % 3 == 2 && kind == "bursts") work_elsewhere();
     fflush(stdout);
     iteration++;
   }
