@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "shim/host/quiet_thread.hpp"
 #include "shim/pager/pager.hpp"
@@ -9,6 +10,8 @@
 
 namespace udnnmem::pager {
 namespace {
+
+constexpr std::chrono::milliseconds kLetGo(2);   // between looks at what a context that ends still waits for
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -234,6 +237,7 @@ Buffer* DevicePager::take_parked(std::size_t capacity, StreamSlot* slot) {
 
 CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_ordered, CUmemoryPool pool, CUdeviceptr& out) {
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (bytes > pager_.arena().bytes()) return CUDA_ERROR_OUT_OF_MEMORY;   // sums of what is less do not overflow
     StreamSlot* slot = stream_ordered ? &pager_.streams().slot(stream) : nullptr;
     // A pool's memory belongs to no context. Our own goes with the context of the work that it is for.
     CUcontext context = nullptr;
@@ -367,6 +371,7 @@ CUresult DevicePager::pin(Buffer* b) {
         result = acquire(request);
     }
     if (result != CUDA_SUCCESS) return result;
+    if (request.need.empty()) return CUDA_ERROR_INVALID_VALUE;   // freed meanwhile
     Lock lock(mutex_);
     b->pinned = true;
     --b->holds, --b->granted;
@@ -477,10 +482,14 @@ void DevicePager::context_destroying(CUcontext context, bool memory_too) {
     if (memory_too) end_memory_of(context);
     if (context != context_) return;
     // The mover lets go of the context: its moves end first.
-    granted_.wait(lock, [&] {
+    // One that waits for ops may wait for such as nobody is going to look at any more.
+    while (!granted_.wait_for(lock, kLetGo, [&] {
+        for (Move& m : moves_)
+            if (m.stage == Move::Stage::quiesce) m.cancelled = true;
         mover_wake_.notify_one();
         return moves_.empty() || stopping_;
-    });
+    })) {
+    }
     CUcontext popped;
     const bool pushed = insist([&] { return driver_.cuCtxPushCurrent_v2(context); }) == CUDA_SUCCESS;
     leave_context();

@@ -210,6 +210,7 @@ class DevicePager {
     bool record(Move&, CUstream);
     bool hash(Move&, const std::vector<Frame*>&, CUstream);
     bool join_look(Move&, CUstream);
+    bool hash_and_copy_out(Move&);
     void drain(CUstream);
     void measure_link();
     void show(Move& m, const char* what);

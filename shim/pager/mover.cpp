@@ -383,6 +383,11 @@ bool DevicePager::copy_out(Buffer* b) {
     return true;
 }
 
+// What is written from here on, by whoever is not known of, changes the hash: it is of before the copy begins.
+bool DevicePager::hash_and_copy_out(Move& m) {
+    return hash(m, m.buffer->device_frames, look_stream_) && join_look(m, out_stream_) && copy_out(m.buffer) && record(m, out_stream_);
+}
+
 bool DevicePager::step_evict(Move& m) {
     Buffer* b = m.buffer;
     const bool landing = backing_->host_frames_can_be_mapped();
@@ -409,7 +414,7 @@ bool DevicePager::step_evict(Move& m) {
                 return true;
             }
             b->host_valid = b->hash_known = false;
-            if (!hash(m, b->device_frames, look_stream_) || !copy_out(b) || !join_look(m, out_stream_) || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            if (!hash_and_copy_out(m)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             m.stage = Move::Stage::copy;
             return true;
         }
@@ -424,7 +429,7 @@ bool DevicePager::step_evict(Move& m) {
                 break;
             }
             b->host_valid = b->hash_known = false;
-            if (!hash(m, b->device_frames, look_stream_) || !copy_out(b) || !join_look(m, out_stream_) || !record(m, out_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            if (!hash_and_copy_out(m)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             m.stage = Move::Stage::copy;
             return true;
         }
@@ -558,7 +563,7 @@ bool DevicePager::step_clean(Move& m) {
             }
             if (b->host_frames.empty() && !host_frames_for(b, b->host_frames)) return give_up();
             b->host_valid = b->hash_known = false;
-            if (!hash(m, b->device_frames, look_stream_) || !copy_out(b) || !join_look(m, out_stream_) || !record(m, out_stream_)) return give_up();
+            if (!hash_and_copy_out(m)) return give_up();
             m.stage = Move::Stage::copy;
             return true;
         }

@@ -281,6 +281,8 @@ bool Pager::fits_together(const Op& op) {
     if (op.everything) return true;
     std::vector<Buffer*> all(op.buffers, op.buffers + op.count);
     all.insert(all.end(), op.more.begin(), op.more.end());
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
     for (DevicePager* d : devices()) {
         std::size_t bytes = 0;
         for (Buffer* b : all)

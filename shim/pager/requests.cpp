@@ -21,6 +21,10 @@ CUresult DevicePager::acquire(Request& r) {
     if (stopping_) return CUDA_ERROR_DEINITIALIZED;
     if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
     r.since_ns = now_ns();
+    // Freed, and found by an address that the op is given and does not use: what lies there may be nobody's, or another's.
+    const auto gone = [this](const Buffer* b) { return (!b->live && !b->slab) || pager_.find(b->base) != b; };
+    std::erase_if(r.need, gone);
+    std::erase_if(r.overwrites, gone);
     requests_.push_back(&r);
     mover_wake_.notify_one();
     // Other threads' tails, too, have to be marked for the mover to see them complete: what they launch meanwhile may be

@@ -1,14 +1,15 @@
 // Memory outside the arena that the host writes and the device reaches: pinned, registered, managed. What it holds
 // when a kernel looks at it nobody knows beforehand, so an op that is given a pointer into it may touch any buffer.
 //
-// Thread-safe. The launch path asks with two loads and a compare; only words within the bounds of all ranges take the
-// lock.
+// Thread-safe. The launch path asks with two loads and a compare; only words within the bounds of all ranges so far take
+// the lock.
 #pragma once
 
 #include <cuda.h>
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <map>
 #include <mutex>
 
@@ -19,17 +20,22 @@ class HostRanges {
     void add(CUdeviceptr at, std::size_t bytes) {
         std::lock_guard lock(mutex_);
         if (!ranges_) ranges_ = new std::map<CUdeviceptr, std::size_t>;
+        // Ranges of a context that has ended may be in its place.
+        auto first = ranges_->lower_bound(at);
+        if (first != ranges_->begin() && std::prev(first)->first + std::prev(first)->second > at) --first;
+        ranges_->erase(first, ranges_->lower_bound(at + bytes));
         (*ranges_)[at] = bytes;
-        set_bounds();
+        widen(at, at + bytes);
     }
     // `at` need not be known.
     void remove(CUdeviceptr at) {
         if (!may_contain(at)) return;
         std::lock_guard lock(mutex_);
-        if (ranges_->erase(at)) set_bounds();
+        ranges_->erase(at);
     }
     bool may_contain(CUdeviceptr word) const {
-        return word - begin_.load(std::memory_order_relaxed) < bytes_.load(std::memory_order_relaxed);
+        const CUdeviceptr begin = begin_.load(std::memory_order_acquire);
+        return word - begin < bytes_.load(std::memory_order_relaxed);
     }
     // For a word that may_contain() says yes to.
     bool contains(CUdeviceptr word) {
@@ -39,15 +45,17 @@ class HostRanges {
     }
 
   private:
-    // Wider before narrower: a reader between the two stores sees a range that covers both.
-    void set_bounds() {
-        if (ranges_->empty()) return bytes_.store(0);
-        const CUdeviceptr begin = ranges_->begin()->first;
-        const CUdeviceptr end = ranges_->rbegin()->first + ranges_->rbegin()->second;
-        const CUdeviceptr old = begin_.load(), old_end = old + bytes_.load();
-        bytes_.store(std::max(end, old_end) - std::min(begin, old));
-        begin_.store(begin);
-        bytes_.store(end - begin);
+    // The bounds never become narrower: a reader sees old ones, new ones, or the old begin with the new length, all of which hold
+    // every range that was there before.
+    void widen(CUdeviceptr begin, CUdeviceptr end) {
+        if (const std::size_t bytes = bytes_.load()) {
+            begin = std::min(begin, begin_.load());
+            end = std::max(end, begin_.load() + bytes);
+        } else {
+            begin_.store(begin);
+        }
+        bytes_.store(end - begin, std::memory_order_release);
+        begin_.store(begin, std::memory_order_release);
     }
     std::mutex mutex_;
     std::map<CUdeviceptr, std::size_t>* ranges_ = nullptr;  // never deleted: asked from static destructors too

@@ -414,6 +414,69 @@ void managed_beside(unsigned seed) {
   CHECK(cuMemFree(managed));
 }
 
+// A copy from a buffer to itself, when it is out: nothing changes.
+void copy_onto_itself(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped(), y = w.stepped(kWords, 30);
+  const CUstream s = w.stream();
+  w.press(s);
+  CHECK(cuMemcpyDtoDAsync(x, x, kWords * 4ul, s));
+  w.press(s);
+  CUDA_MEMCPY2D rows{};
+  rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  rows.srcDevice = rows.dstDevice = y;
+  rows.srcPitch = rows.dstPitch = rows.WidthInBytes = 4000;
+  rows.Height = kWords / 1000;
+  CHECK(cuMemcpy2DAsync(&rows, s));
+  CHECK(cuStreamSynchronize(s));
+  tell("x", read(x, kWords));
+  tell("y", read(y, kWords));
+}
+
+// Sizes near the largest number there is: nobody has so much, and the next allocation has an address of its own.
+void sizes_beyond(unsigned seed) {
+  World w(seed);
+  for (const std::size_t less : {1ul, 4096ul, 65536ul, 100000ul, 131072ul, 150000ul, 1ul << 40}) {
+    CUdeviceptr at = 0;
+    tell("beyond", cuMemAlloc(&at, std::size_t{0} - less));
+    const CUdeviceptr a = w.allocate(131072), b = w.allocate(131072);
+    tell("apart", a + 131072 <= b || b + 131072 <= a);
+    CHECK(cuMemFree(a));
+    CHECK(cuMemFree(b));
+  }
+}
+
+// A kernel is given, beside what it uses, an address that was freed, while another thread's memory takes that one's place.
+void stale_address(unsigned seed) {
+  World w(seed);
+  const CUfunction f = w.kernel("not_all");
+  const CUdeviceptr x = w.allocate(kWords * 4ul);
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    CHECK(cuCtxSetCurrent(w.context));
+    const CUstream s = w.stream();
+    for (unsigned n = seed; !stop; n++) {
+      CUdeviceptr p;
+      CHECK(cuMemAllocAsync(&p, (3 + n % 7) * 65536ul, s));
+      CHECK(cuMemsetD32Async(p, 1, (3 + n % 7) * 16384u, s));
+      CHECK(cuMemFreeAsync(p, s));
+      CHECK(cuStreamSynchronize(s));
+    }
+  });
+  const CUstream s = w.stream();
+  for (unsigned n = 0; n < (w.brief ? 50u : 1500u); n++) {
+    CUdeviceptr p;
+    CHECK(cuMemAllocAsync(&p, (2 + n % 5) * 65536ul, s));
+    CHECK(cuMemsetD32Async(p, 1, (2 + n % 5) * 16384u, s));
+    CHECK(cuMemFreeAsync(p, s));
+    for (int k = 0; k < 4; k++) launch(s, f, 1, x, p);
+    CHECK(cuStreamSynchronize(s));
+  }
+  stop = true;
+  other.join();
+  tell("x", read(x, 1));
+}
+
 }  // namespace
 
 const std::vector<Trap> memory_traps = {
@@ -431,6 +494,9 @@ const std::vector<Trap> memory_traps = {
     {"free-wrongly", Needs::nothing, free_wrongly},
     {"overwrite", Needs::moves, overwrite},
     {"overwrite-fails", Needs::moves, overwrite_fails},
+    {"copy-onto-itself", Needs::moves, copy_onto_itself},
+    {"sizes-beyond", Needs::nothing, sizes_beyond},
+    {"stale-address", Needs::moves, stale_address},
     {"neighbours", Needs::moves, neighbours},
     {"stranded", Needs::moves, stranded},
     {"larger-than-device", Needs::nothing, larger_than_device},

@@ -265,6 +265,33 @@ void pool_figures(unsigned seed) {
   CHECK(cuMemPoolDestroy(own));
 }
 
+// A context ends while memory that is not its own is on its way out, behind an op that nobody asks about any more.
+void context_ends_in_a_move(unsigned seed) {
+  World w(seed);
+  constexpr std::size_t kBig = 600 << 10;
+  const CUstream s = w.stream(), other = w.stream();
+  CUdeviceptr first, second;
+  CHECK(cuMemAllocAsync(&first, kBig, s));
+  CHECK(cuMemAllocAsync(&second, kBig, other));
+  CHECK(cuMemsetD32Async(first, seed, kBig / 4, s));
+  CHECK(cuStreamSynchronize(s));
+  std::thread copies([&] {
+    CHECK(cuCtxSetCurrent(w.context));
+    CHECK(cuLaunchHostFunc(nullptr, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(1200)); }, nullptr));
+    std::vector<unsigned> host(kBig / 4);
+    CHECK(cuMemcpyDtoH(host.data(), first, kBig));
+    tell("first", host);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  std::thread fills([&] {
+    CHECK(cuCtxSetCurrent(w.context));
+    CHECK(cuMemsetD32Async(second, 1, kBig / 4, other));
+  });
+  fills.join();
+  copies.join();
+  CHECK(cuDevicePrimaryCtxReset(w.device));
+}
+
 }  // namespace
 
 const std::vector<Trap> process_traps = {
@@ -273,6 +300,7 @@ const std::vector<Trap> process_traps = {
     {"wait-for-each-other", Needs::moves, wait_for_each_other},
     {"static-destructor", Needs::moves, static_destructor},
     {"last-destructor", Needs::moves, last_destructor},
+    {"context-ends-in-a-move", Needs::nothing, context_ends_in_a_move},
     {"sudden-end", Needs::nothing, sudden_end},
     {"questions", Needs::moves, questions},
     {"pool-figures", Needs::nothing, pool_figures},
