@@ -19,6 +19,7 @@ struct NodeParams {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     bool proven = true;      // the spans or the launch name all that it touches
     bool issuable = true;
+    bool device_updatable = false;   // kernels may change what it is given
     CUcontext context = nullptr;
     Launch launch;
     std::vector<std::byte> buffer;
@@ -87,6 +88,7 @@ NodeParamsPtr kernel_node(const Params& k, const NodeParams* before) {
         p->attributes = before->attributes;
         if (p->context == nullptr) p->context = before->context;
         p->launch.cooperative = before->launch.cooperative;
+        if (before->device_updatable) p->device_updatable = true, p->proven = p->issuable = false;
     }
     return p;
 }
@@ -143,6 +145,8 @@ NodeParamsPtr memop_node(const Params& m) {
     list.add_memops(m.paramArray, m.count);
     p->spans.assign(list.data(), list.data() + list.size());
     p->proven = list.complete();
+    // On one stream it might wait for a node that comes behind it.
+    p->issuable = std::none_of(p->ops.begin(), p->ops.end(), [](const auto& op) { return op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64; });
     return p;
 }
 
@@ -161,7 +165,7 @@ void read_attributes(CUgraphNode node, NodeParams& p) {
             [](auto& v) { return v.clusterSchedulingPolicyPreference != CU_CLUSTER_SCHEDULING_POLICY_DEFAULT; });
     ask(CU_LAUNCH_ATTRIBUTE_PRIORITY, [](auto& v) { return v.priority != 0; });
     ask(CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, [&](auto& v) {
-        if (v.deviceUpdatableKernelNode.deviceUpdatable) p.proven = p.issuable = false;
+        if (v.deviceUpdatableKernelNode.deviceUpdatable) p.device_updatable = true, p.proven = p.issuable = false;
         return false;
     });
 }
@@ -256,17 +260,21 @@ class GraphRecord final : public GraphExec {
 
     const std::vector<GraphNode>& nodes() const override { return nodes_; }
     bool issuable() const override { return issuable_; }
+    CUcontext context() const override { return context_; }
     CUresult issue(std::size_t node, CUstream stream) const override;
 
-    // Another graph's parameters, under this one's handles: those are what the program goes on naming nodes by.
+    // Another graph's parameters, under this one's handles: those are what the program goes on naming nodes by. The driver pairs
+    // nodes by their dependencies; who is whose is known where both graphs list nodes with the same ones in the same order.
     void take_names(const GraphRecord& before) {
-        if (before.order_.size() != order_.size()) return forget_names();
+        const bool alike = std::equal(nodes_.begin(), nodes_.end(), before.nodes_.begin(), before.nodes_.end(),
+                                      [](const GraphNode& a, const GraphNode& b) { return a.type == b.type && a.depends_on == b.depends_on; });
+        if (!alike || before.order_.size() != order_.size()) return forget_names(before);
         std::unordered_map<CUgraphNode, std::uint32_t> positions;
         for (std::size_t i = 0; i < order_.size(); ++i) {
             const auto at = std::as_const(position_).find(order_[i]);
             const auto was = before.position_.find(before.order_[i]);
             const bool both = at != position_.cend() && was != before.position_.end();
-            if (both && params_[at->second]->type != before.params_[was->second]->type) return forget_names();
+            if (both && at->second != was->second) return forget_names(before);
             if (at != position_.cend()) positions[before.order_[i]] = at->second;
         }
         position_ = std::move(positions);
@@ -396,11 +404,11 @@ class GraphRecord final : public GraphExec {
     }
 
     void settle() {
-        CUcontext context = nullptr;
+        context_ = nullptr;
         issuable_ = !lost_;
         for (const NodeParamsPtr& p : params_) {
-            issuable_ = issuable_ && p->issuable && (p->context == nullptr || context == nullptr || p->context == context);
-            if (p->context != nullptr) context = p->context;
+            issuable_ = issuable_ && p->issuable && (p->context == nullptr || context_ == nullptr || p->context == context_);
+            if (p->context != nullptr) context_ = p->context;
         }
     }
     // The program changed something that we cannot place: any node may be what was changed.
@@ -409,13 +417,18 @@ class GraphRecord final : public GraphExec {
         issuable_ = false;
         for (GraphNode& n : nodes_) n.work.proven = false;
     }
-    void forget_names() { position_.clear(); }
+    // Which of the nodes `before` had disabled are so now is not known either.
+    void forget_names(const GraphRecord& before) {
+        position_.clear();
+        if (std::any_of(before.nodes_.begin(), before.nodes_.end(), [](const GraphNode& n) { return !n.enabled; })) lose();
+    }
 
     std::vector<GraphNode> nodes_;
     std::vector<NodeParamsPtr> params_;                             // by position
     std::unordered_map<CUgraphNode, std::uint32_t> position_;       // by the handles of the graph first instantiated
     std::vector<CUgraphNode> order_;                                // of all graphs within, as the driver lists them
     std::unordered_map<CUgraphNode, CUgraphNode> child_of_;         // node of a child graph -> the node that holds it
+    CUcontext context_ = nullptr;
     bool issuable_ = false;
     bool lost_ = false;
 };

@@ -92,7 +92,7 @@ inline void name_launch(pager::Pager& pager, const Launch& launch, pager::Op& op
 bool host_readable(const pager::Pager& pager, const Work& work, CUdeviceptr address) {
     if (pager.in_arena(address) || address < 4096) return false;  // a null source is the driver's to refuse
     if (std::strstr(work.entry_point, "HtoD") && address == work.spans[0].address) return true;
-    if (std::strstr(work.entry_point, "DtoD") || std::strstr(work.entry_point, "DtoH")) return false;
+    if (std::strstr(work.entry_point, "DtoH")) return false;
     unsigned type = 0;
     static const auto ask = UDNNMEM_REAL(cuPointerGetAttribute);
     return !ask || ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS || type == CU_MEMORYTYPE_HOST;
@@ -153,9 +153,17 @@ void name_unknown(const interpose::KernelLayout& layout) {
     }
 }
 
-}  // namespace
+// Whether a span of the work, or of its parts, reads what is in `b`.
+bool reads(const pager::Pager& pager, const Work& work, const Buffer* b) {
+    for (std::uint32_t i = 0; i < work.span_count; ++i)
+        if (const Span& s = work.spans[i]; s.access != Access::overwrite && s.bytes && pager.in_arena(s.address) && pager.find(s.address) == b) return true;
+    for (std::uint32_t i = 0; i < work.part_count; ++i)
+        if (reads(pager, work.parts[i], b)) return true;
+    return false;
+}
 
-void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches* touches) {
+// `whole`: what `work` is a part of, or itself.
+void name_part(pager::Pager& pager, const Work& whole, const Work& work, pager::Op& op, Touches* touches) {
     if (work.launch) [[likely]]
         name_launch(pager, *work.launch, op, touches);
     for (std::uint32_t i = 0; i < work.span_count; ++i) {
@@ -166,12 +174,23 @@ void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches
         name_word(pager, span.address, op, touches, span.access, span.bytes);
         // A whole buffer written over need not be brought back first. Slabs hold more than one allocation.
         if (span.access == Access::overwrite && !b->slab && ((span.address == b->base && span.bytes >= b->bytes) || !holds("partial")) &&
-            b->residency.load(std::memory_order_relaxed) != pager::Residency::device)
+            b->residency.load(std::memory_order_relaxed) != pager::Residency::device && !reads(pager, whole, b))
             op.overwrites.push_back(b);
     }
-    for (std::uint32_t i = 0; i < work.part_count; ++i) name_accesses(pager, work.parts[i], op, touches);
+    for (std::uint32_t i = 0; i < work.part_count; ++i) name_part(pager, whole, work.parts[i], op, touches);
     if (!work.proven) op.everything = true;
     if (work.launch && !work.launch->layout->known && !work.proven) name_unknown(*work.launch->layout);
+}
+
+}  // namespace
+
+void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches* touches) { name_part(pager, work, work, op, touches); }
+
+void name_carried(pager::Pager& pager, const Work& work, pager::Op& op) {
+    for_each_copy(work, [&](const Span& from, const Span& to) {
+        if (!pager.in_arena(to.address) || from.bytes > kScannedCopy || !host_readable(pager, work, from.address)) return;
+        for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address)) name_word(pager, word, op, nullptr);
+    });
 }
 
 void name_led(pager::Pager& pager, const Work& work, Touches& touches) {

@@ -20,6 +20,9 @@ void name_accesses(pager::Pager& pager, const interpose::Work& work, pager::Op& 
 // Adds what tables of addresses lead a kernel to, beyond what it was given.
 void name_led(pager::Pager& pager, const interpose::Work& work, Touches& touches);
 
+// Adds what a copy's bytes, as they are in host memory now, point to: a later node of the same graph may go there.
+void name_carried(pager::Pager& pager, const interpose::Work& work, pager::Op& op);
+
 // Before a copy is made: addresses among the bytes that it brings make the destination a pointer table.
 void note_pointers_copied(pager::Pager& pager, const interpose::Work& work);
 

@@ -47,7 +47,7 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
     if (!d || (a.pool && a.pool_device != d->device())) return real();
     std::size_t bytes = a.bytes, pitch = 0;
     if (a.kind == AllocationKind::pitched) {
-        if (!a.pitch || !a.width || !a.height) return real();
+        if (!a.pitch || !a.width || !a.height || (a.element != 4 && a.element != 8 && a.element != 16)) return real();
         int align = 0;  // rows start where textures and 2D copies want them
         p.driver().cuDeviceGetAttribute(&align, CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, d->device());
         const std::size_t unit = static_cast<std::size_t>(std::max(align, 512));
@@ -98,6 +98,7 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
         const std::uint64_t up_to = p.streams().now();
         pager::insist([&] { return p.driver().cuCtxGetCurrent(&context); });
         waited = pager::insist([&] { return p.driver().cuCtxSynchronize(); });
+        if (waited == CUDA_ERROR_INVALID_CONTEXT) return waited;   // then nothing is freed
         if (waited == CUDA_SUCCESS) p.streams().synchronised_context(context, up_to);
     }
     if (Learner* learner = s->learning()) learner->recorder.released(at);
@@ -111,7 +112,10 @@ CUresult free_async(CUdeviceptr at, CUstream stream, const char*, Submit real) n
     Session* s = Session::get();
     if (!s || !s->pager().in_arena(at)) return real();
     pager::Buffer* b = s->pager().find(at);
-    if (!b) return CUDA_ERROR_INVALID_VALUE;
+    CUdeviceptr base = 0;
+    std::size_t bytes = 0;
+    if (!b || !b->device->range_of(at, base, bytes) || base != at) return CUDA_ERROR_INVALID_VALUE;
+    if (s->pager().streams().is_capturing(stream)) return CUDA_ERROR_INVALID_VALUE;   // a graph frees only what a graph allocates
     if (Learner* learner = s->learning()) learner->recorder.released(at);
     s->sharing().freed(at);
     if (executor::Executor* plan = s->executor()) plan->releasing(at, stream);
@@ -319,11 +323,11 @@ struct GraphOrder {
 std::mutex g_graphs_mutex;
 std::unordered_map<CUgraphExec, std::shared_ptr<GraphOrder>> g_graphs;
 
-std::shared_ptr<GraphOrder> order_of(CUgraphExec exec) {
+// Null where there is none and `make` does not say that there has to be.
+std::shared_ptr<GraphOrder> order_of(CUgraphExec exec, bool make) {
     std::lock_guard lock(g_graphs_mutex);
-    auto& order = g_graphs[exec];
-    if (!order) order = std::make_shared<GraphOrder>();
-    return order;
+    if (const auto known = g_graphs.find(exec); known != g_graphs.end() || !make) return known == g_graphs.end() ? nullptr : known->second;
+    return g_graphs[exec] = std::make_shared<GraphOrder>();
 }
 
 void come_after(Pager& p, GraphOrder& order, CUstream stream) {
@@ -357,6 +361,16 @@ CUresult launch_in_pieces(Pager& p, GraphOrder& order, const GraphExec& graph, C
     return result != CUDA_SUCCESS ? result : ordered;
 }
 
+// Whether all that the graph does can be done on `stream`: its memory is that device's, its kernels that context's.
+bool is_of(Pager& p, const Op& op, const GraphExec& graph, CUstream stream) {
+    const CUcontext context = p.streams().slot(stream).context;
+    if (graph.context() && graph.context() != context) return false;
+    const pager::Within there(p.driver(), context);
+    const DevicePager* const device = p.current_device();
+    const auto other = [device](const pager::Buffer* b) { return b->device != device; };
+    return std::none_of(op.buffers, op.buffers + op.count, other) && std::none_of(op.more.begin(), op.more.end(), other);
+}
+
 constexpr const char* kGraphLaunch = executor::Executor::graph_launch;
 
 CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream, Submit submit) noexcept {
@@ -371,21 +385,33 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     executor::Executor* const plan = plan_of(*s, stream);
     executor::Executor::Place place;
     std::uint64_t shape = 0;
+    const bool capturing = p.streams().is_capturing(stream);
     std::shared_ptr<GraphOrder> order;   // null: never in pieces
     std::unique_lock<std::mutex> one_at_a_time;
+    const auto submit_in_order = [&] {
+        if (order && !order->whole) come_after(p, *order, stream);
+        const CUresult result = submit();
+        if (order && result == CUDA_SUCCESS) has_come(p, *order, stream, true);
+        return result;
+    };
     try {
         for (const GraphNode& node : graph.nodes()) {
             if (!node.enabled) continue;
+            if (node.work.kind == WorkKind::copy && !capturing) {
+                if (const CUresult result = pointers_escaping(p, node.work, [s](CUdeviceptr at) { return let_escape(*s, at); }); result != CUDA_SUCCESS) return result;
+                name_carried(p, node.work, op);
+            }
             name_accesses(p, node.work, op, seen.touches());
             if (Touches* all = seen.touches()) name_led(p, node.work, *all);
             if (plan || seen.touches()) shape = shape * 0x9e3779b97f4a7c15u + shape_of(node.work);
         }
         if (Touches* all = seen.touches()) merge(*all);
         op.overwrites.clear();  // an earlier node may read what a later one overwrites
-        if ((!op.count && !op.everything) || !holds("graph")) return submit();
-        if (!p.streams().is_capturing(stream) && graph.issuable()) {
-            order = order_of(exec);
-            one_at_a_time = std::unique_lock(order->mutex);
+        const bool names_any = (op.count || op.everything) && holds("graph");
+        if (!capturing) order = order_of(exec, names_any && graph.issuable());
+        if (order) one_at_a_time = std::unique_lock(order->mutex);
+        if (!names_any) return submit_in_order();
+        if (order && graph.issuable() && is_of(p, op, graph, stream)) {
             if (!p.fits_together(op) || (plan && plan->wants_pieces())) return launch_in_pieces(p, *order, graph, stream);
         }
         CUresult ready = CUDA_SUCCESS;
@@ -401,9 +427,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     } catch (...) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (order && !order->whole) come_after(p, *order, stream);
-    const CUresult result = submit();
-    if (order && result == CUDA_SUCCESS) has_come(p, *order, stream, true);
+    const CUresult result = submit_in_order();
     if (plan && result == CUDA_SUCCESS) plan->submitted(place, op);
     if (seen.touches()) {
         const profiler::math::As calls(captured::Run(graph).as_one());
@@ -645,7 +669,13 @@ void graph_destroying(CUgraphExec exec) noexcept {
         g_graphs.erase(it);
     }
     std::lock_guard lock(order->mutex);
-    if (Session* s = Session::get(); s && order->event) s->pager().driver().cuEventDestroy_v2(order->event);
+    if (Session* s = Session::get(); s && order->event) {
+        const pager::Driver& d = s->pager().driver();
+        // For the driver nothing of it is in flight after a launch in pieces: it would let go of what its nodes use.
+        const pager::Relaxed relaxed(d);
+        if (!order->whole) d.cuEventSynchronize(order->event);
+        d.cuEventDestroy_v2(order->event);
+    }
     order->event = nullptr;
 }
 

@@ -2,6 +2,8 @@
 // device, made node by node of buffers that nothing has touched.
 #include "tests/e2e/traps/traps.hpp"
 
+#include <cstring>
+
 namespace traps {
 namespace {
 
@@ -456,6 +458,151 @@ void nested(unsigned seed) {
   tell("y", read(y, kWords));
 }
 
+// A graph brings addresses, which differ from launch to launch, to a table or to a module's variable; a kernel, of the graph too,
+// goes there.
+template <bool variable>
+void brings_addresses(unsigned seed) {
+  World w(seed);
+  constexpr unsigned kEntries = 3 * 8192;
+  const std::vector<CUdeviceptr> xs{w.stepped(), w.stepped(), w.stepped()};
+  const CUdeviceptr table = w.allocate(kEntries * 8ul), lost = w.allocate(4);
+  CUdeviceptr in_global, *pinned;
+  CHECK(cuModuleGetGlobal(&in_global, nullptr, w.more, "in_global"));
+  CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&pinned), kEntries * 8ul, 0));
+  memset(pinned, 1, kEntries * 8ul);
+  CHECK(cuMemsetD32(lost, 0, 1));
+  CHECK(cuMemsetD8(table, 1, kEntries * 8ul));
+  CHECK(cuCtxSynchronize());
+  const std::uint64_t ns = w.toil_ns();
+  Graph g;
+  g.capture(w.stream(), [&](CUstream c) {
+    if (variable) CHECK(cuMemcpyHtoDAsync(in_global, pinned + 1, 32, c));
+    else CHECK(cuMemcpyHtoDAsync(table, pinned, kEntries * 8ul, c));
+    if (variable) launch(c, w.kernel("toil_global"), 1, w.toil_words(), kStride, ns, lost);
+    else launch(c, w.kernel("toil_table"), 1, table, 3u, 1u, w.toil_words(), kStride, ns, lost);
+  });
+  const CUstream s = w.stream(), theirs = w.stream();
+  std::atomic<bool> stop{false};
+  std::atomic<CUdeviceptr> now{xs[0]};
+  std::thread other([&] {
+    CHECK(cuCtxSetCurrent(w.context));
+    constexpr unsigned kFrom = kWords / 2 + 1;
+    void* landing;
+    CHECK(cuMemHostAlloc(&landing, (kWords - kFrom) * 4ul, 0));
+    while (!stop) {
+      w.press(theirs);
+      CHECK(cuMemcpyDtoHAsync(landing, now + kFrom * 4ul, (kWords - kFrom) * 4ul, theirs));
+      CHECK(cuStreamSynchronize(theirs));
+    }
+  });
+  for (unsigned round = 0; round < 6; round++) {
+    pinned[3] = xs[round % 3];
+    now = xs[round % 3];
+    CHECK(cuGraphLaunch(g.exec, s));
+    CHECK(cuStreamSynchronize(s));
+  }
+  stop = true;
+  other.join();
+  tell("lost", read(lost, 1)[0]);
+  for (const CUdeviceptr x : xs) tell("x", read(x, kWords));
+}
+
+constexpr unsigned kThird = kBudget / 4 * 3 / 8;   // words: three of them are more than there is
+
+// Launched in pieces, then changed so that it cannot be any more, and launched on another stream: one comes after the other.
+void whole_after_pieces(unsigned seed) {
+  World w(seed);
+  const auto all = numbered(w, 3, kThird, seed);
+  Steps steps;
+  std::vector<unsigned> pageable(1000, 5);
+  void* pinned;
+  CHECK(cuMemHostAlloc(&pinned, 4000, 0));
+  memset(pinned, 3, 4000);
+  Graph g;
+  g.capture(w.stream(), [&](CUstream c) {
+    CHECK(cuMemcpyHtoDAsync(all[0], pinned, 4000, c));
+    for (const CUdeviceptr at : all) launch_wide(c, w.add, at, at, at, 100u);
+    for (int i = 0; i < 4; i++) steps.add(c);
+  });
+  std::size_t count = 0;
+  CHECK(cuGraphGetNodes(g.graph, nullptr, &count));
+  std::vector<CUgraphNode> nodes(count);
+  CHECK(cuGraphGetNodes(g.graph, nodes.data(), &count));
+  CUDA_MEMCPY3D copy{};
+  CHECK(cuGraphMemcpyNodeGetParams(nodes[0], &copy));
+  CHECK(cuGraphLaunch(g.exec, w.stream()));
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST, copy.srcDevice = 0, copy.srcHost = pageable.data();
+  CHECK(cuGraphExecMemcpyNodeSetParams(g.exec, nodes[0], &copy, w.context));
+  CHECK(cuGraphLaunch(g.exec, w.stream()));
+  CHECK(cuCtxSynchronize());
+  tell("steps", steps.seen);
+  for (const CUdeviceptr at : all) tell("words", read(at, kThird));
+}
+
+// One branch waits for what the other writes.
+void branch_waits(unsigned seed) {
+  World w(seed);
+  const auto all = numbered(w, 3, kThird, seed);
+  unsigned* word;
+  CUdeviceptr at;
+  CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&word), 4, CU_MEMHOSTALLOC_DEVICEMAP));
+  CHECK(cuMemHostGetDevicePointer(&at, word, 0));
+  *word = 0;
+  const CUstream a = w.stream(), b = w.stream();
+  CUevent forked, joined;
+  CHECK(cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING));
+  CHECK(cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING));
+  Graph g;
+  g.capture(a, [&](CUstream c) {
+    CHECK(cuEventRecord(forked, c));
+    CHECK(cuStreamWaitEvent(b, forked, 0));
+    CHECK(cuStreamWaitValue32(c, at, 1, CU_STREAM_WAIT_VALUE_EQ));
+    for (const CUdeviceptr x : all) launch_wide(c, w.add, x, x, x, 100u);
+    CHECK(cuStreamWriteValue32(b, at, 1, 0));
+    CHECK(cuEventRecord(joined, b));
+    CHECK(cuStreamWaitEvent(c, joined, 0));
+  });
+  CHECK(cuGraphLaunch(g.exec, a));
+  CHECK(cuStreamSynchronize(a));
+  for (const CUdeviceptr x : all) tell("words", read(x, kThird));
+}
+
+// What does not fit together on one device, and a fill and a copy on another.
+void on_two_devices(unsigned seed) {
+  World w(seed);
+  const auto all = numbered(w, 3, kThird, seed);
+  CUdevice device;
+  CUcontext there;
+  CHECK(cuDeviceGet(&device, 1));
+  CHECK(cuDevicePrimaryCtxRetain(&there, device));
+  CHECK(cuCtxSetCurrent(there));
+  const CUstream b = w.stream();
+  const CUdeviceptr y = w.allocate(400000);
+  CUevent forked, joined;
+  CHECK(cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING));
+  CHECK(cuMemsetD32(y, 1, 100000));
+  CHECK(cuCtxSynchronize());
+  CHECK(cuCtxSetCurrent(w.context));
+  CHECK(cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING));
+  const CUstream a = w.stream();
+  Graph g;
+  g.capture(a, [&](CUstream c) {
+    for (const CUdeviceptr x : all) launch_wide(c, w.add, x, x, x, 100u);
+    CHECK(cuEventRecord(forked, c));
+    CHECK(cuStreamWaitEvent(b, forked, 0));
+    CHECK(cuCtxSetCurrent(there));
+    CHECK(cuMemsetD32Async(y + 8000, 9, 1000, b));
+    CHECK(cuMemcpyDtoDAsync(y, y + 8000, 400, b));
+    CHECK(cuEventRecord(joined, b));
+    CHECK(cuCtxSetCurrent(w.context));
+    CHECK(cuStreamWaitEvent(c, joined, 0));
+  }, CU_STREAM_CAPTURE_MODE_RELAXED);
+  CHECK(cuGraphLaunch(g.exec, a));
+  CHECK(cuStreamSynchronize(a));
+  CHECK(cuCtxSetCurrent(there));
+  tell("y", read(y, 100000));
+}
+
 }  // namespace
 
 const std::vector<Trap> graph_traps = {
@@ -471,6 +618,11 @@ const std::vector<Trap> graph_traps = {
     {"graph-pageable", Needs::nothing, pageable},
     {"graph-by-hand", Needs::moves, by_hand},
     {"graph-nested", Needs::moves, nested},
+    {"graph-brings-a-table", Needs::moves, brings_addresses<false>},
+    {"graph-brings-a-variable", Needs::moves, brings_addresses<true>},
+    {"graph-whole-after-pieces", Needs::moves, whole_after_pieces},
+    {"graph-branch-waits", Needs::nothing, branch_waits},
+    {"graph-on-two-devices", Needs::nothing, on_two_devices},
 };
 
 }  // namespace traps
