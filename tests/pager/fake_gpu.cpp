@@ -133,7 +133,21 @@ struct FakeGpu::Calls {
         for (std::size_t i = 0; i < bytes; i += granule) g().word(to + i) = g().word(from + i);
         return CUDA_SUCCESS;
     }
-    static CUresult launch(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void** arguments, void**) {
+    static CUresult copy_out(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+        Lock lock(g().mutex_);
+        const auto hashed = g().hashed_.find(from);
+        if (hashed == g().hashed_.end() || (hashed->second.stream != stream && g().waited_[{stream, hashed->second.stream}] < hashed->second.number))
+            g().violations_.push_back("what is copied out was not hashed before");
+        return copy(to, from, bytes);
+    }
+    static CUresult wait(CUstream stream, CUevent event, unsigned) {
+        Lock lock(g().mutex_);
+        const Point& p = g().recorded_[event];
+        std::uint64_t& waited = g().waited_[{stream, p.stream}];
+        waited = std::max(waited, p.number);
+        return CUDA_SUCCESS;
+    }
+    static CUresult launch(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream stream, void** arguments, void**) {
         Lock lock(g().mutex_);
         const auto kernel = reinterpret_cast<std::uintptr_t>(function);
         if (kernel == find) return CUDA_SUCCESS;  // no memory here holds addresses
@@ -141,6 +155,7 @@ struct FakeGpu::Calls {
         const auto data = *static_cast<CUdeviceptr*>(arguments[0]);
         const std::size_t bytes = *static_cast<std::uint64_t*>(arguments[1]) * (frame ? 8 : 1);
         auto* answer = *static_cast<std::uint64_t**>(arguments[frame ? 7 : 6]);
+        g().hashed_[data] = {stream, ++g().calls_};
         std::uint64_t h = frame && *static_cast<std::uint64_t*>(arguments[2]) ? answer[0] : 1;
         for (std::size_t i = 0; i < bytes; i += granule) h = (h ^ g().word(data + i)) * 0x9e3779b97f4a7c15u + 1;
         answer[0] = h, answer[1] = ~h, answer[2] = 0;
@@ -149,6 +164,7 @@ struct FakeGpu::Calls {
     static CUresult record(CUevent event, CUstream stream) {
         Lock lock(g().mutex_);
         g().pending_.erase(event);
+        g().recorded_[event] = {stream, ++g().calls_};
         if (g().held_.count(stream)) g().pending_[event] = stream;
         return CUDA_SUCCESS;
     }
@@ -198,13 +214,13 @@ Driver FakeGpu::driver() {
     d.cuMemHostAlloc = Calls::host_alloc;
     d.cuMemFreeHost = Calls::free_host;
     d.cuMemcpyHtoDAsync_v2 = [](CUdeviceptr to, const void* from, std::size_t bytes, CUstream) { return Calls::copy(to, reinterpret_cast<CUdeviceptr>(from), bytes); };
-    d.cuMemcpyDtoHAsync_v2 = [](void* to, CUdeviceptr from, std::size_t bytes, CUstream) { return Calls::copy(reinterpret_cast<CUdeviceptr>(to), from, bytes); };
+    d.cuMemcpyDtoHAsync_v2 = [](void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) { return Calls::copy_out(reinterpret_cast<CUdeviceptr>(to), from, bytes, stream); };
     d.cuMemsetD8Async = [](CUdeviceptr, unsigned char, std::size_t, CUstream) { return CUDA_SUCCESS; };
     d.cuStreamCreate = Calls::make_stream;
     d.cuStreamDestroy_v2 = [](CUstream) { return CUDA_SUCCESS; };
     d.cuStreamSynchronize = [](CUstream) { return CUDA_SUCCESS; };
     d.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) { return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS; };
-    d.cuStreamWaitEvent = [](CUstream, CUevent, unsigned) { return CUDA_SUCCESS; };
+    d.cuStreamWaitEvent = Calls::wait;
     d.cuEventCreate = Calls::make_event;
     d.cuEventDestroy_v2 = [](CUevent) { return CUDA_SUCCESS; };
     d.cuEventRecord = Calls::record;

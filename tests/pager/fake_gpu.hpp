@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shim/pager/pager.hpp"
@@ -53,6 +54,15 @@ class FakeGpu {
     std::map<CUdeviceptr, Page> mapped_;
     std::map<CUevent, CUstream> pending_;   // events recorded on held streams
     std::set<CUstream> held_;
+    // What is copied out was hashed before: the last hash of each frame, and what streams have waited for of each other.
+    struct Point {
+        CUstream stream;
+        std::uint64_t number;               // of the calls on all streams
+    };
+    std::map<CUdeviceptr, Point> hashed_;
+    std::map<CUevent, Point> recorded_;
+    std::map<std::pair<CUstream, CUstream>, std::uint64_t> waited_;
+    std::uint64_t calls_ = 0;
     std::vector<std::string> violations_;
     std::vector<int> made_streams_;
     std::vector<std::vector<std::uint64_t>> pinned_;  // our kernels'
