@@ -88,14 +88,16 @@ inline void name_launch(pager::Pager& pager, const Launch& launch, pager::Op& op
     }
 }
 
-// Whether the host can read `address`. A pointer that the driver does not know is ordinary memory.
+// Whether the host can read `address`. A pointer that the driver does not know is ordinary memory, or where the call says that it is the
+// device's, nothing at all.
 bool host_readable(const pager::Pager& pager, const Work& work, CUdeviceptr address) {
     if (pager.in_arena(address) || address < 4096) return false;  // a null source is the driver's to refuse
     if (std::strstr(work.entry_point, "HtoD") && address == work.spans[0].address) return true;
     if (std::strstr(work.entry_point, "DtoH")) return false;
     unsigned type = 0;
     static const auto ask = UDNNMEM_REAL(cuPointerGetAttribute);
-    return !ask || ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS || type == CU_MEMORYTYPE_HOST;
+    if (!ask || ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS) return !std::strstr(work.entry_point, "DtoD");
+    return type == CU_MEMORYTYPE_HOST;
 }
 
 // The words of [from, from + bytes) that point into the arena; `at` is where the bytes go, to which pointers are aligned.
