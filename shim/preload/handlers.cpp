@@ -244,13 +244,23 @@ void note_escaped(Session& s, CUdeviceptr at) {
     if (executor::Executor* const plan = s.executor()) plan->untold();
 }
 
-// Where accesses cannot be followed: the memory stays where it is for life. The caller holds no lease.
+// Where accesses cannot be followed: the memory stays where it is for life. CUDA_ERROR_INVALID_VALUE: none is there. The caller
+// holds no lease.
 CUresult let_escape(Session& s, CUdeviceptr at) {
     pager::Buffer* const b = s.pager().find(at);
+    if (!b) return CUDA_ERROR_INVALID_VALUE;
     if (!b->slab)
         if (const CUresult result = b->device->pin(b); result != CUDA_SUCCESS) return result;
     note_escaped(s, at);
     return CUDA_SUCCESS;
+}
+
+// Of what is copied there; the address of freed memory may be among it.
+CUresult let_pointers_escape(Session& s, const Work& w) {
+    return pointers_escaping(s.pager(), w, [&s](CUdeviceptr at) {
+        const CUresult result = let_escape(s, at);
+        return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
+    });
 }
 
 CUresult work(const Work& w, Submit submit) noexcept {
@@ -266,7 +276,7 @@ CUresult work(const Work& w, Submit submit) noexcept {
     executor::Executor::Place place;
     try {
         if (w.kind == WorkKind::copy)
-            if (const CUresult result = pointers_escaping(p, w, [s](CUdeviceptr at) { return let_escape(*s, at); }); result != CUDA_SUCCESS) return result;
+            if (const CUresult result = let_pointers_escape(*s, w); result != CUDA_SUCCESS) return result;
         name_accesses(p, w, op, seen.touches());
         if (Touches* all = seen.touches()) name_led(p, w, *all);
         if (!op.count && !op.everything) return submit();
@@ -398,7 +408,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         for (const GraphNode& node : graph.nodes()) {
             if (!node.enabled) continue;
             if (node.work.kind == WorkKind::copy && !capturing) {
-                if (const CUresult result = pointers_escaping(p, node.work, [s](CUdeviceptr at) { return let_escape(*s, at); }); result != CUDA_SUCCESS) return result;
+                if (const CUresult result = let_pointers_escape(*s, node.work); result != CUDA_SUCCESS) return result;
                 name_carried(p, node.work, op);
             }
             name_accesses(p, node.work, op, seen.touches());
@@ -614,7 +624,7 @@ CUresult escaping(CUdeviceptr at, Escape kind, const char*) noexcept {
     Session* s = Session::get();
     if (!s || !s->pager().in_arena(at)) return CUDA_SUCCESS;
     // To the program this is memory of cuMemAlloc, which has no handle; libraries (NCCL) tell by that how to share it.
-    if (!s->pager().find(at) || kind == Escape::allocation_handle) return CUDA_ERROR_INVALID_VALUE;
+    if (kind == Escape::allocation_handle) return CUDA_ERROR_INVALID_VALUE;
     return let_escape(*s, at);
 }
 

@@ -477,6 +477,23 @@ void stale_address(unsigned seed) {
   tell("x", read(x, 1));
 }
 
+// The address of freed memory among what is copied to a module's variable: no kernel follows it.
+void stale_in_variable(unsigned seed) {
+  World w(seed);
+  CUdeviceptr at, words[4] = {};
+  CHECK(cuModuleGetGlobal(&at, nullptr, w.more, "in_global"));
+  words[0] = w.allocate(kWords * 4ul), words[1] = w.allocate(500);
+  for (int i = 0; i < 2; i++) {
+    CHECK(cuMemsetD32(words[i], 1, 100));
+    CHECK(cuMemFree(words[i]));
+  }
+  words[2] = w.stepped();
+  CHECK(cuMemcpyHtoD(at, words, sizeof words));
+  const CUstream s = w.stream();
+  w.press(s);
+  tell("x", read(words[2], kWords));
+}
+
 }  // namespace
 
 const std::vector<Trap> memory_traps = {
@@ -497,6 +514,7 @@ const std::vector<Trap> memory_traps = {
     {"copy-onto-itself", Needs::moves, copy_onto_itself},
     {"sizes-beyond", Needs::nothing, sizes_beyond},
     {"stale-address", Needs::moves, stale_address},
+    {"stale-in-variable", Needs::moves, stale_in_variable},
     {"neighbours", Needs::moves, neighbours},
     {"stranded", Needs::moves, stranded},
     {"larger-than-device", Needs::nothing, larger_than_device},
