@@ -482,7 +482,7 @@ void stale_in_variable(unsigned seed) {
   World w(seed);
   CUdeviceptr at, words[4] = {};
   CHECK(cuModuleGetGlobal(&at, nullptr, w.more, "in_global"));
-  words[0] = w.allocate(kWords * 4ul), words[1] = w.allocate(500);
+  words[0] = w.allocate(kWords * 8ul), words[1] = w.allocate(500);
   for (int i = 0; i < 2; i++) {
     CHECK(cuMemsetD32(words[i], 1, 100));
     CHECK(cuMemFree(words[i]));
