@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace udnnmem::pager {
 
@@ -210,13 +211,13 @@ CUresult Pager::try_enter(Op& op, Buffer*& dropped) {
                 return CUDA_SUCCESS;
             my_lease().close();
         }
-        op.slow = true;
+        const bool first = !std::exchange(op.slow, true);
         std::vector<DevicePager*> order = op.everything ? devices() : std::vector<DevicePager*>{};
         std::erase_if(order, [](DevicePager* d) { return !d->has_movable(); });
         for (Buffer* b : all)
             if (std::find(order.begin(), order.end(), b->device) == order.end()) order.push_back(b->device);
         std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->device() < b->device(); });
-        streams_.mark_tails();
+        streams_.mark_tails(first ? op.slot : nullptr);
         for (DevicePager* d : order) {
             Request request;
             request.everything = op.everything;

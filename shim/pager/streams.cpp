@@ -124,10 +124,10 @@ CUevent StreamTable::take_event(CUcontext context) {
 }
 
 // By a thread that may record on the stream (any thread for a stream handle or the legacy stream, only its own thread for
-// a per-thread stream). Caller holds no slot mutex.
-void StreamTable::record_mark(StreamSlot& s) {
+// a per-thread stream). Caller holds no slot mutex. Not with more marks pending than `most`, if they are fewer than kMostMarks.
+void StreamTable::record_mark(StreamSlot& s, std::size_t most) {
     std::lock_guard lock(s.mutex);
-    if (!s.alive || s.captures) return;
+    if (!s.alive || s.captures || (most < kMostMarks && s.marks.size() > most)) return;
     const Within context(driver_, s.context);
     if (!context) return;
     // With many marks pending the newest is moved on: it then covers more, later.
@@ -160,7 +160,7 @@ void StreamTable::mark(StreamSlot& s) {
     record_mark(s);
 }
 
-void StreamTable::mark_tails() {
+void StreamTable::mark_tails(const StreamSlot* next) {
     const int n = slot_count_.load(std::memory_order_acquire);
     for (int i = 0; i < n; ++i) {
         StreamSlot* s;
@@ -170,15 +170,34 @@ void StreamTable::mark_tails() {
         }
         if (!s->alive || s->per_thread || s->last_op.load() <= s->marked.load()) continue;
         if (capturing() && (s->stream == CU_STREAM_LEGACY || is_capturing(s->stream))) continue;
+        if (s->stream == CU_STREAM_LEGACY && s != next && holds("legacy-mark")) {
+            ask(*s);
+            continue;
+        }
         poll(*s);
-        record_mark(*s);
+        record_mark(*s, s == next ? kMostMarks : kRoomForMarks);
     }
 }
 
+// A legacy stream's ops that no mark covers. Says nothing where it may not ask now.
+void StreamTable::ask(StreamSlot& s) {
+    if (s.stream != CU_STREAM_LEGACY || s.last_op.load() <= s.marked.load()) return;
+    const std::unique_lock none_begins(asking_, std::try_to_lock);
+    const std::unique_lock lock(s.mutex, std::try_to_lock);
+    if (!none_begins || !lock || capturing() || !s.alive) return;
+    const Within context(driver_, s.context);
+    if (!context) return;
+    const std::uint64_t value = now();   // every op with a number up to this one was submitted
+    const CUresult result = insist([&] { return driver_.cuStreamQuery(CU_STREAM_LEGACY); });
+    if (result == CUDA_SUCCESS || (result != CUDA_ERROR_NOT_READY && lost(driver_, s.context))) raise(s.completed, value);
+}
+
+// Whoever holds the slot's mutex polls too, or records, which may take as long as the device does.
 void StreamTable::poll(StreamSlot& s) {
     std::vector<Spare> done;
     {
-        std::lock_guard lock(s.mutex);
+        const std::unique_lock lock(s.mutex, std::try_to_lock);
+        if (!lock) return;
         while (!s.marks.empty()) {
             const CUresult result = insist([&] { return driver_.cuEventQuery(s.marks.front().event); });
             if (result == CUDA_ERROR_CAPTURED_EVENT) {
@@ -214,6 +233,7 @@ bool StreamTable::complete(std::uint64_t mask, std::uint64_t number) {
         auto idle = [&] { return s->completed.load() >= number || s->completed.load() >= s->last_op.load(); };
         if (idle()) continue;
         poll(*s);
+        if (!idle()) ask(*s);
         if (!idle()) return false;
     }
     return true;
@@ -229,6 +249,7 @@ std::uint64_t StreamTable::completed_everywhere(std::uint64_t up_to) {
         }
         if (s->completed.load() >= s->last_op.load()) continue;
         poll(*s);
+        ask(*s);
         if (s->completed.load() < s->last_op.load()) up_to = std::min(up_to, s->completed.load());
     }
     return up_to;
@@ -291,11 +312,14 @@ void StreamTable::context_destroyed(CUcontext context) {
 
 void StreamTable::capture_beginning(CUstream stream) {
     StreamSlot& s = slot(stream);
-    if (!capturing()) {   // what was submitted before, everywhere: on the legacy stream there is no other occasion until it ends
+    if (!capturing()) {   // what was submitted before, everywhere: a legacy stream is not asked again until it ends
         mark(s);
         mark_tails();
     }
-    capturing_.fetch_add(1);
+    {
+        const std::lock_guard none_asks(asking_);
+        capturing_.fetch_add(1);
+    }
     std::lock_guard lock(s.mutex);
     ++s.captures;
 }

@@ -7,6 +7,10 @@
 //     up to the mark's value is complete.
 //   - Events are recorded by launching threads only, never on a capturing stream, nor on a legacy stream while any stream
 //     captures. The mover only queries them.
+//   - A legacy stream is a barrier between its context's blocking streams, and so is an event there. One is recorded only
+//     where an op of the same thread is one anyway: right behind it, or right before. At other times the driver is asked
+//     whether the stream is idle, which is no barrier (but an answer about all blocking streams).
+//   - An event on a stream whose queue is full waits for room. A thread records on another's stream only where there is.
 //   - A slot's bit in a buffer's `streams` is its index modulo 63; bit 63 stands for ops that no mark can follow (the
 //     context has to be idle).
 //   - Slots are never deleted. A stream about to be destroyed leaves a last mark.
@@ -51,6 +55,7 @@ class StreamTable {
   public:
     static constexpr std::uint32_t kMarkEvery = 32;   // ops of a stream between marks
     static constexpr std::size_t kMostMarks = 1024;   // pending marks of a stream: about what a device lets be submitted ahead of it
+    static constexpr std::size_t kRoomForMarks = 16;  // as few marks pending leave room in a stream's queue for one of another thread
 
     explicit StreamTable(const Driver& driver) : driver_(driver) {}
 
@@ -64,8 +69,9 @@ class StreamTable {
     void submitted(StreamSlot&, std::uint64_t number);
     // A mark now, by the thread that launched there last: it has to be known soon when that op completes.
     void mark(StreamSlot&);
-    // Records marks on every stream whose tail has none (a thread that is about to wait for memory calls this).
-    void mark_tails();
+    // Sees to it that the ops behind each stream's newest mark are known when they complete; a thread that is about to wait for
+    // memory calls this. `next`: the slot of the op that it submits after that, if there is one.
+    void mark_tails(const StreamSlot* next = nullptr);
     // The program has waited for (or found complete) a stream, or everything of a context.
     void synchronised(CUstream stream, std::uint64_t up_to);
     void synchronised_context(CUcontext context, std::uint64_t up_to);
@@ -90,14 +96,16 @@ class StreamTable {
   private:
     StreamSlot* make_slot(CUstream stream, CUcontext context, bool per_thread);
     void retire_ended_threads();
-    void record_mark(StreamSlot&);
+    void record_mark(StreamSlot&, std::size_t most = kMostMarks);
     void poll(StreamSlot&);
+    void ask(StreamSlot&);
     CUevent take_event(CUcontext context);
     void end_captures(StreamSlot&);
 
     const Driver& driver_;
     alignas(128) std::atomic<std::uint64_t> sequence_{0};   // written by every op: with nothing beside it that ops read
     alignas(128) std::atomic<int> capturing_{0};
+    std::mutex asking_;                          // held while a legacy stream is asked, which no capture survives: none begins
     std::atomic<std::uint64_t> generation_{1};   // changes when a handle may mean another stream
     mutable std::mutex mutex_;                   // slots_, lives_, spare_
     std::vector<std::unique_ptr<StreamSlot>> slots_;

@@ -256,6 +256,7 @@ pager::Driver FakeDriver::table() {
         while (!driver->queues[stream].empty()) driver->step(stream);
         return CUDA_SUCCESS;
     };
+    d.cuStreamQuery = [](CUstream) { return CUDA_ERROR_NOT_READY; };   // of the legacy stream, where nothing is submitted
     d.cuStreamGetCtx = [](CUstream, CUcontext* context) { return *context = reinterpret_cast<CUcontext>(1), CUDA_SUCCESS; };
     d.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) { return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS; };
     d.cuEventCreate = [](CUevent* event, unsigned) {

@@ -20,12 +20,15 @@ struct Event {
 std::vector<CUcontext> current;
 std::map<CUevent, Event> events;
 bool capturing = false;   // all streams
+bool idle = false;        // legacy streams
+int asked = 0;            // of them
 
 // A driver that refuses to record an event on a stream of another context than its own.
 Driver play_driver() {
     current = {context(1)};
     events.clear();
-    capturing = false;
+    capturing = idle = false;
+    asked = 0;
     Driver d;
     d.cuCtxGetCurrent = [](CUcontext* c) { return *c = current.back(), CUDA_SUCCESS; };
     d.cuCtxPushCurrent_v2 = [](CUcontext c) { return current.push_back(c), CUDA_SUCCESS; };
@@ -45,6 +48,10 @@ Driver play_driver() {
     };
     d.cuEventQuery = [](CUevent e) {
         return events.at(e).captured ? CUDA_ERROR_CAPTURED_EVENT : events.at(e).done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    };
+    d.cuStreamQuery = [](CUstream s) {
+        REQUIRE((s == CU_STREAM_LEGACY && !capturing));
+        return ++asked, idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     };
     d.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* s) {
         *s = capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
@@ -109,10 +116,75 @@ TEST_CASE("what ran anywhere before a capture is known to have ended while it go
     StreamSlot& legacy = table.slot(CU_STREAM_LEGACY);
     StreamSlot& other = table.slot(stream(0x14));
     const std::uint64_t first = op_on(table, legacy), last = op_on(table, other);
+    idle = true;
     table.capture_beginning(stream(0x11));
+    capturing = true;
     for (auto& [event, state] : events) state.done = true;
     CHECK(table.complete(legacy.bit(), first));
     CHECK(table.complete(other.bit(), last));
+}
+
+TEST_CASE("a legacy stream is asked, and marked only beside an op of one's own", "[streams]") {
+    const Driver driver = play_driver();
+    static std::uintptr_t contexts = 100;
+    current = {context(++contexts)};   // whose legacy stream no test has used
+    StreamTable table(driver);
+    StreamSlot& legacy = table.slot(CU_STREAM_LEGACY);
+    const std::uint64_t first = op_on(table, legacy);
+    table.mark_tails();
+    table.mark_tails(&table.slot(stream(0x15)));
+    CHECK((events.empty() && asked == 2));
+    CHECK_FALSE(table.complete(legacy.bit(), first));
+    SECTION("it knows by itself") {
+        idle = true;
+        CHECK(table.complete(legacy.bit(), first));
+        const int before = asked;
+        CHECK(table.complete(legacy.bit(), first));
+        CHECK(asked == before);
+    }
+    SECTION("it is not asked while anything captures") {
+        table.capture_beginning(stream(0x15));
+        capturing = true;
+        table.mark_tails();
+        CHECK_FALSE(table.complete(legacy.bit(), first));
+        CHECK(table.completed_everywhere(table.now()) < first);
+        capturing = false;
+        table.capture_ended(stream(0x15));
+        idle = true;
+        CHECK(table.completed_everywhere(table.now()) >= first);
+    }
+    SECTION("before the thread's next op there") {
+        table.mark_tails(&legacy);
+        REQUIRE(events.size() == 1);
+        const int before = asked;
+        CHECK_FALSE(table.complete(legacy.bit(), first));
+        CHECK(asked == before);   // the mark tells
+        events.begin()->second.done = true;
+        CHECK(table.complete(legacy.bit(), first));
+    }
+    SECTION("behind so many of its own") {
+        for (std::uint32_t i = 1; i < StreamTable::kMarkEvery; ++i) op_on(table, legacy);
+        CHECK(events.size() == 1);
+    }
+}
+
+TEST_CASE("nobody records on another's stream that may be full", "[streams]") {
+    const Driver driver = play_driver();
+    StreamTable table(driver);
+    StreamSlot& slot = table.slot(stream(0x16));
+    for (std::size_t i = 0; i < (StreamTable::kRoomForMarks + 1) * StreamTable::kMarkEvery; ++i) op_on(table, slot);
+    const std::size_t full = events.size();
+    CHECK(full == StreamTable::kRoomForMarks + 1);
+    const std::uint64_t last = op_on(table, slot);
+    table.mark_tails();
+    CHECK(events.size() == full);
+    table.mark_tails(&slot);   // its own op waits for room there anyway
+    CHECK(events.size() == full + 1);
+    for (auto& [event, state] : events) state.done = true;
+    CHECK(table.complete(slot.bit(), last));
+    op_on(table, slot);
+    table.mark_tails();
+    CHECK(slot.marked >= slot.last_op);
 }
 
 TEST_CASE("a mark that was captured tells nothing, and another takes its place", "[streams]") {

@@ -34,6 +34,7 @@ RULES = {  # what does not hold: the trap that notices
     "free": "free-behind",                   # memory is used again only after what used it
     "free-small": "free-behind-small",
     "free-waits": "free-waits",              # cuMemFree waits for the device
+    "legacy-mark": "legacy-no-barrier",      # nothing of ours orders the program's streams
     "last-mark": "stream-destroyed",         # work of a destroyed stream is waited for
     "context": "two-contexts",               # memory ends with its context
     "questions": "questions",

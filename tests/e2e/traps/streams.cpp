@@ -56,6 +56,25 @@ void gate_opened_later(unsigned seed) {
   tell("x", read(x, kWords));
 }
 
+// A legacy stream is a barrier between the blocking ones, and nothing of ours may be one where the program has none: while one
+// stream waits for a value that another writes, launches wait for memory that the legacy stream has used.
+void legacy_no_barrier(unsigned seed) {
+  World w(seed);
+  const CUstream a = w.stream(CU_STREAM_DEFAULT), b = w.stream(CU_STREAM_DEFAULT), c = w.stream();
+  const CUdeviceptr gate = w.allocate(64), x = w.stepped();
+  CHECK(cuMemsetD32(gate, 0, 16));
+  for (unsigned round = 1; round < 4; round++) {
+    CHECK(cuMemsetD32Async(w.fillers[round], round, kBudget / 8 / 4, nullptr));
+    CHECK(cuStreamSynchronize(nullptr));
+    launch_wide(nullptr, w.add, x, x, x, kWords);
+    CHECK(cuStreamWaitValue32(a, gate, round, CU_STREAM_WAIT_VALUE_GEQ));
+    w.press(c);
+    CHECK(cuStreamWriteValue32(b, gate, round, 0));
+    CHECK(cuCtxSynchronize());
+  }
+  tell("x", read(x, kWords));
+}
+
 // Gates and their values in managed buffers of the pager's.
 void gate_in_buffer(unsigned seed) {
   World w(seed);
@@ -498,6 +517,7 @@ const std::vector<Trap> stream_traps = {
     {"gate-opened-later", Needs::moves, gate_opened_later<false>},
     {"gate-opened-by-kernel", Needs::moves, gate_opened_later<true>},
     {"gate-in-buffer", Needs::moves, gate_in_buffer},
+    {"legacy-no-barrier", Needs::moves, legacy_no_barrier},
     {"stream-kinds", Needs::moves, stream_kinds},
     {"thread-after-thread", Needs::moves, thread_after_thread},
     {"late-start", Needs::moves, late_start<false>},
