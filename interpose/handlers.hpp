@@ -4,8 +4,8 @@
 //
 // Invariants
 //   - A handler is called only while the table is installed (install()); without one every hook passes through.
-//   - `submit` is called at most once, on the calling thread; its CUresult is what the program gets unless
-//     the handler has a reason of its own.
+//   - `submit` is called at most once (but see take_unmanaged), on the calling thread; its CUresult is what the program
+//     gets unless the handler has a reason of its own.
 //   - No handler throws. Handlers are called from any thread, with any context current, also with none.
 //   - The real call is made with the recursion guard set, so that calls that the driver makes through its own
 //     exported names pass straight through; the preload's own threads hold the guard for life.
@@ -129,6 +129,9 @@ enum class Escape : std::uint8_t { allocation_handle, shareable_handle, ipc, mul
 struct Handlers {
     // Memory. `real` is the program's own call, for what the handler does not want to manage.
     CUresult (*allocate)(const Allocation&, Submit real) noexcept;
+    // So many bytes of a device (-1: the current one's) that stay the driver's own. `real` may be called again if it is told
+    // that there are none.
+    CUresult (*take_unmanaged)(CUdevice, std::size_t bytes, Submit real) noexcept;
     CUresult (*free)(CUdeviceptr, const char* entry_point, Submit real) noexcept;                  // cuMemFree
     CUresult (*free_async)(CUdeviceptr, CUstream, const char* entry_point, Submit real) noexcept;  // cuMemFreeAsync
 

@@ -13,7 +13,7 @@ namespace {
 
 CUresult allocate_ordered(Guard& up, const char* entry_point, CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool,
                           CUstream stream, Submit real) noexcept {
-    if (pool != nullptr ? foreign_pools.contains(pool) : foreign_pools.current_is_foreign(stream)) return real();
+    if (pool != nullptr ? foreign_pools.contains(pool) : foreign_pools.current_is_foreign(stream)) return up->take_unmanaged(-1, bytes, real);
     Allocation a;
     a.kind = AllocationKind::stream_ordered;
     a.entry_point = entry_point;
@@ -41,7 +41,7 @@ CUresult escape(Guard& up, CUdeviceptr address, Escape kind, const char* entry_p
 // ---- allocation and free ----
 HOOK(cuMemAlloc_v2, (CUdeviceptr* address, size_t bytes)) {
     ENTER(cuMemAlloc_v2, (address, bytes));
-    if (is_nccl(__builtin_return_address(0))) return real();
+    if (is_nccl(__builtin_return_address(0))) return up->take_unmanaged(-1, bytes, real);
     Allocation a;
     a.entry_point = "cuMemAlloc_v2";
     a.bytes = bytes;
@@ -87,6 +87,36 @@ HOOK(cuMemFreeAsync, (CUdeviceptr address, CUstream stream)) {
 HOOK(cuMemFreeAsync_ptsz, (CUdeviceptr address, CUstream stream)) {
     ENTER(cuMemFreeAsync_ptsz, (address, stream));
     return up->free_async(address, per_thread(stream), "cuMemFreeAsync_ptsz", real);
+}
+
+// ---- device memory that is not managed ----
+HOOK(cuMemCreate, (CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* prop, unsigned long long flags)) {
+    ENTER(cuMemCreate, (handle, bytes, prop, flags));
+    if (prop == nullptr || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return real();
+    return up->take_unmanaged(prop->location.id, bytes, real);
+}
+
+// No element has more bytes than 4 a channel; what may be more than that is not asked for.
+static std::size_t bytes_of(std::size_t width, std::size_t height, std::size_t depth, unsigned channels) noexcept {
+    std::size_t bytes = 4 * channels;
+    for (std::size_t n : {width, std::max<std::size_t>(height, 1), std::max<std::size_t>(depth, 1)})
+        if (__builtin_mul_overflow(bytes, n, &bytes)) return SIZE_MAX;
+    return bytes;
+}
+HOOK(cuArrayCreate_v2, (CUarray* array, const CUDA_ARRAY_DESCRIPTOR* is)) {
+    ENTER(cuArrayCreate_v2, (array, is));
+    if (is == nullptr) return real();
+    return up->take_unmanaged(-1, bytes_of(is->Width, is->Height, 1, is->NumChannels), real);
+}
+HOOK(cuArray3DCreate_v2, (CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* is)) {
+    ENTER(cuArray3DCreate_v2, (array, is));
+    if (is == nullptr) return real();
+    return up->take_unmanaged(-1, bytes_of(is->Width, is->Height, is->Depth, is->NumChannels), real);
+}
+HOOK(cuMipmappedArrayCreate, (CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* is, unsigned levels)) {
+    ENTER(cuMipmappedArrayCreate, (array, is, levels));
+    if (is == nullptr) return real();
+    return up->take_unmanaged(-1, bytes_of(is->Width, is->Height, is->Depth, 2 * is->NumChannels), real);   // all levels: less than twice the first
 }
 
 // ---- memory of the host that the device reaches ----

@@ -48,6 +48,9 @@ struct Request {
     std::vector<Buffer*> overwrites;  // subset of need whose contents are not wanted
     std::vector<Buffer*> uncopied;    // of those: brought in without their contents, which the host frames still have
     bool everything = false;          // an op whose access set is not known
+    bool yields = false;              // no op: the driver is to have ...
+    std::size_t bytes = 0;            // ... so many bytes free, ...
+    std::size_t lowered = 0;          // ... for which the budget was lowered by so many
     bool recomputes = false;          // Op's
     Buffer* dropped = nullptr;        // refused: this one has to be computed again first
     StreamSlot* paced_by = nullptr;   // Op's
@@ -116,6 +119,12 @@ class DevicePager {
     // Whether the buffer, or of a slab the small allocation at `at`, is known to hold addresses, or may.
     bool holds_addresses(Buffer* b, CUdeviceptr at);
     void note_everything(std::uint64_t number, std::uint64_t stream_bit);
+
+    // What no buffer needs goes back to the driver, and so much of what buffers have that it has `bytes` free, for memory that is
+    // not managed. The budget is `lowered` to what is left then. CUDA_ERROR_OUT_OF_MEMORY: so many cannot be had. Waits.
+    CUresult yield(std::size_t bytes, std::size_t& lowered);
+    // They were not taken: the budget is what it was.
+    void reclaim(std::size_t lowered);
 
     // What a plan wants moved, in this order; never waits for a move. Any thread, after the ops named were submitted.
     void order(const Order* orders, std::size_t count);
@@ -229,6 +238,9 @@ class DevicePager {
     bool verify_now();
     bool step_clean(Move&);
     bool copy_out(Buffer*);
+
+    // yield.cpp
+    bool serve_yield(Request&);
 
     // orders.cpp
     bool take_orders();

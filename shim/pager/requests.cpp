@@ -157,7 +157,7 @@ bool DevicePager::serve_requests() {
             progress = true;
             continue;
         }
-        progress |= r->everything ? (oldest && serve_everything(*r)) : serve(*r, oldest);
+        progress |= r->yields ? (oldest && serve_yield(*r)) : r->everything ? (oldest && serve_everything(*r)) : serve(*r, oldest);
         if (!r->done) oldest = false;
     }
     return progress;

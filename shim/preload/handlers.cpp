@@ -616,7 +616,34 @@ CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* 
     return result;
 }
 
-CUresult pool_trim(CUmemoryPool, std::size_t, Submit real) noexcept { return real(); }
+// The memory of all pools is one; none is kept for a single one of them.
+CUresult pool_trim(CUmemoryPool, std::size_t keep, Submit real) noexcept {
+    const CUresult result = real();
+    Session* s = Session::get();
+    DevicePager* d = result == CUDA_SUCCESS && s ? s->pager().current_device() : nullptr;
+    std::size_t lowered = 0;
+    try {
+        if (d && d->memory().frames > keep) d->yield(0, lowered);
+    } catch (...) {   // it stays
+    }
+    return result;
+}
+
+CUresult take_unmanaged(CUdevice device, std::size_t bytes, Submit real) noexcept {
+    const CUresult refused = real();
+    Session* s = refused == CUDA_ERROR_OUT_OF_MEMORY ? Session::get() : nullptr;
+    if (!s) return refused;
+    try {
+        DevicePager* d = device < 0 ? s->pager().current_device() : s->pager().device(device);
+        std::size_t lowered = 0;
+        if (!d || !d->memory().frames || d->yield(bytes, lowered) != CUDA_SUCCESS) return refused;
+        const CUresult result = real();
+        if (result != CUDA_SUCCESS) d->reclaim(lowered);
+        return result;
+    } catch (...) {
+        return refused;
+    }
+}
 
 // ---- what cannot be followed -----------------------------------------------------------------------------------------
 
@@ -732,6 +759,7 @@ void unknown_version(const char* name, int version) noexcept {
 
 const Handlers handlers = {
     .allocate = allocate,
+    .take_unmanaged = take_unmanaged,
     .free = free_now,
     .free_async = free_async,
     .work = work,

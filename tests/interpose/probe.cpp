@@ -92,6 +92,7 @@ const Handlers table = [] {
     h.pool_attribute = [](CUmemoryPool, CUmemPool_attribute, void*, bool, Submit real) noexcept {
         return real_of("pool_attribute", real);
     };
+    h.take_unmanaged = [](CUdevice, std::size_t, Submit real) noexcept { return real_of("take_unmanaged", real); };
     h.pool_trim = [](CUmemoryPool, std::size_t, Submit real) noexcept { return real_of("pool_trim", real); };
     h.escaping = [](CUdeviceptr, Escape, const char* name) noexcept {
         told(name);

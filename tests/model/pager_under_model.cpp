@@ -20,6 +20,7 @@
 #include "shim/pager/orders.cpp"
 #include "shim/pager/pager.cpp"
 #include "shim/pager/requests.cpp"
+#include "shim/pager/yield.cpp"
 #include "shim/pager/slab.cpp"
 #include "shim/pager/streams.cpp"
 #include "shim/pager/validity.cpp"

@@ -350,6 +350,42 @@ TEST_CASE("a device's mover works in a context of that device") {
     CHECK(p.gpu.violations().empty());
 }
 
+TEST_CASE("what is not managed gets the memory that it needs") {
+    Paged p({.device = 9, .host = 16});
+    const CUdeviceptr a = p.allocate(4), b = p.allocate(4);
+    REQUIRE(p.launch(1, {a}, 5) == CUDA_SUCCESS);
+    REQUIRE(p.launch(1, {b}, 6) == CUDA_SUCCESS);
+    p.gpu.fill_up();
+    std::size_t lowered = 0;
+    const auto budget = [&] { return p.device->memory().device_budget / granule; };
+    SECTION("of what was freed") {
+        REQUIRE(p.device->free(b, CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
+        CHECK(p.device->yield(3 * granule, lowered) == CUDA_SUCCESS);
+        CHECK((p.gpu.left() == 4 && budget() == 6 && lowered == 3 * granule));
+        CHECK(p.where(a) == Residency::device);
+        p.device->reclaim(lowered);
+        CHECK(budget() == 9);
+    }
+    SECTION("or goes out for it") {
+        CHECK(p.device->yield(3 * granule, lowered) == CUDA_SUCCESS);
+        CHECK((p.gpu.left() == 4 && budget() == 6));
+        CHECK((p.where(a) == Residency::host && p.where(b) == Residency::device));
+        p.gpu.fill_up(1);   // it is taken
+        REQUIRE(p.launch(1, {a}, 7) == CUDA_SUCCESS);
+        CHECK((p.where(a) == Residency::device && p.where(b) == Residency::host));
+    }
+    SECTION("or of what nothing needs, when asked to") {
+        REQUIRE(p.device->free(a, CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
+        CHECK(p.device->yield(0, lowered) == CUDA_SUCCESS);
+        CHECK((p.gpu.left() == 4 && budget() == 9 && lowered == 0));
+    }
+    SECTION("but not more than there is") {
+        CHECK(p.device->yield(9 * granule, lowered) == CUDA_ERROR_OUT_OF_MEMORY);
+        CHECK((budget() == 9 && lowered == 0));
+    }
+    CHECK(p.gpu.violations().empty());
+}
+
 TEST_CASE("a device's budget is of its own memory") {
     Paged p({.host = 16});
     CHECK(p.device->memory().device_budget > 7000 * granule);

@@ -38,9 +38,9 @@ void FakeGpu::let_go(int stream) {
     std::erase_if(pending_, [&](const auto& p) { return p.second == stream_of(stream); });
 }
 
-void FakeGpu::fill_up() {
+void FakeGpu::fill_up(std::size_t granules) {
     std::lock_guard lock(mutex_);
-    full_ = true;
+    left_ = granules;
 }
 
 FakeGpu::Page* FakeGpu::page(CUdeviceptr at) {
@@ -84,9 +84,16 @@ struct FakeGpu::Calls {
     static CUresult create(CUmemGenericAllocationHandle* handle, std::size_t bytes, const CUmemAllocationProp* prop, unsigned long long) {
         Lock lock(g().mutex_);
         if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE && !g().lands) return CUDA_ERROR_NOT_SUPPORTED;
-        if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && g().full_) return CUDA_ERROR_OUT_OF_MEMORY;
+        const bool there = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+        if (there && bytes / granule > g().left_) return CUDA_ERROR_OUT_OF_MEMORY;
         *handle = g().next_++;
+        if (there) g().left_ -= bytes / granule, g().on_device_.insert(*handle);
         g().memory_[*handle].resize(bytes / granule, 0xdead);
+        return CUDA_SUCCESS;
+    }
+    static CUresult release(CUmemGenericAllocationHandle handle) {
+        Lock lock(g().mutex_);
+        if (g().on_device_.erase(handle)) g().left_ += g().memory_.at(handle).size();
         return CUDA_SUCCESS;
     }
     static CUresult reserve(CUdeviceptr* at, std::size_t bytes, std::size_t, CUdeviceptr, unsigned long long) {
@@ -201,13 +208,16 @@ Driver FakeGpu::driver() {
     d.cuDeviceGetCount = [](int* count) { return *count = 2, CUDA_SUCCESS; };
     d.cuDeviceGetAttribute = [](int* value, CUdevice_attribute, CUdevice) { return *value = 0, CUDA_SUCCESS; };
     // Half a GiB of device 0, an eighth of one of device 1.
-    d.cuMemGetInfo_v2 = [](std::size_t* free, std::size_t* total) { return *free = *total = (t_context == 3 ? 2048 : 8192) * granule, CUDA_SUCCESS; };
+    d.cuMemGetInfo_v2 = [](std::size_t* free, std::size_t* total) {
+        *total = (t_context == 3 ? 2048 : 8192) * granule;
+        return *free = std::min(*total, Calls::g().left_ * granule), CUDA_SUCCESS;
+    };
     d.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode*) { return CUDA_SUCCESS; };
     d.cuMemGetAllocationGranularity = [](std::size_t* out, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) { return *out = granule, CUDA_SUCCESS; };
     d.cuMemAddressReserve = Calls::reserve;
     d.cuMemAddressFree = [](CUdeviceptr, std::size_t) { return CUDA_SUCCESS; };
     d.cuMemCreate = Calls::create;
-    d.cuMemRelease = [](CUmemGenericAllocationHandle) { return CUDA_SUCCESS; };
+    d.cuMemRelease = Calls::release;
     d.cuMemMap = Calls::map;
     d.cuMemUnmap = Calls::unmap;
     d.cuMemSetAccess = [](CUdeviceptr, std::size_t, const CUmemAccessDesc*, std::size_t) { return CUDA_SUCCESS; };
@@ -219,6 +229,7 @@ Driver FakeGpu::driver() {
     d.cuStreamCreate = Calls::make_stream;
     d.cuStreamDestroy_v2 = [](CUstream) { return CUDA_SUCCESS; };
     d.cuStreamSynchronize = [](CUstream) { return CUDA_SUCCESS; };
+    d.cuStreamQuery = [](CUstream) { return CUDA_SUCCESS; };
     d.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) { return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS; };
     d.cuStreamWaitEvent = Calls::wait;
     d.cuEventCreate = Calls::make_event;

@@ -35,8 +35,9 @@ class FakeGpu {
 
     // The next calls of cuMemMap into [at, at + bytes) that fail.
     void refuse_to_map(CUdeviceptr at, std::size_t bytes, int times);
-    // No device memory is left.
-    void fill_up();
+    // So many granules of device memory are left.
+    void fill_up(std::size_t granules = 0);
+    std::size_t left() const { return left_; }
     bool lands = true;                      // host frames can be mapped; set before the pager is made
     std::vector<std::string> violations();  // what no driver would put up with
     std::vector<int> contexts_of_streams(); // of the streams that the pagers have made, in order
@@ -67,7 +68,8 @@ class FakeGpu {
     std::vector<int> made_streams_;
     std::vector<std::vector<std::uint64_t>> pinned_;  // our kernels'
     CUdeviceptr next_address_ = 1ull << 40, refused_ = 0;
-    bool full_ = false;
+    std::size_t left_ = 8192;               // granules of device 0
+    std::set<CUmemGenericAllocationHandle> on_device_;
     std::size_t refused_bytes_ = 0;
     int refused_times_ = 0;
     std::uint64_t next_ = 1;

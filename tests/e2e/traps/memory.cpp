@@ -307,6 +307,27 @@ void larger_than_device(unsigned seed) {
 
 // ---- escapes, and memory that is not ours ----
 
+// What the program has freed, as cuMemGetInfo counts it, is there for what does not go through the library's hands.
+void freed_for_others(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  w.press(nullptr);
+  for (unsigned i = 0; i < 7; i++) CHECK(cuMemFree(w.fillers[i]));
+  w.fillers.erase(w.fillers.begin(), w.fillers.begin() + 7);
+  size_t granule = 0, free = 0, total = 0;
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CHECK(cuMemGetAllocationGranularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  CHECK(cuMemGetInfo(&free, &total));
+  CUmemGenericAllocationHandle handle;
+  tell("taken", cuMemCreate(&handle, (free - kBudget / 2) / granule * granule, &prop, 0));
+  launch_wide(nullptr, w.add, x, x, x, kWords);
+  w.press(nullptr);
+  tell("x", read(x, kWords));
+  CHECK(cuMemRelease(handle));
+}
+
 // The program maps the buffer's physical memory, or memory of its own, where it likes.
 void own_mappings(unsigned seed) {
   World w(seed);
@@ -518,6 +539,7 @@ const std::vector<Trap> memory_traps = {
     {"neighbours", Needs::moves, neighbours},
     {"stranded", Needs::moves, stranded},
     {"larger-than-device", Needs::nothing, larger_than_device},
+    {"freed-for-others", Needs::nothing, freed_for_others},
     {"own-mappings", Needs::moves, own_mappings},
     {"exported", Needs::moves, exported},
     {"managed-beside", Needs::moves, managed_beside},

@@ -1,0 +1,47 @@
+// DevicePager: device memory that goes back to the driver, for what is not managed.
+#include <algorithm>
+
+#include "shim/pager/pager.hpp"
+
+namespace udnnmem::pager {
+
+CUresult DevicePager::yield(std::size_t bytes, std::size_t& lowered) {
+    Request request;
+    request.yields = true;
+    request.bytes = bytes;
+    pager_.streams().mark_tails();
+    const CUresult result = acquire(request);
+    lowered = request.lowered;
+    return result;
+}
+
+void DevicePager::reclaim(std::size_t lowered) {
+    Lock lock(mutex_);
+    device_pool_->set_budget(device_pool_->budget() + lowered);
+}
+
+// As every request: true if something changed. It holds nothing.
+bool DevicePager::serve_yield(Request& r) {
+    if (release_parked(SIZE_MAX)) return true;
+    FramePool& pool = *device_pool_;
+    pool.trim(pool.in_use());
+    std::size_t free = 0, total = 0;
+    if (insist([&] { return driver_.cuMemGetInfo_v2(&free, &total); }) != CUDA_SUCCESS) return grant(r, CUDA_ERROR_OUT_OF_MEMORY), true;
+    if (free < r.bytes) {
+        const std::size_t lacks = r.bytes - free;
+        if (lacks <= pool.in_use() && make_room(pool.available() + lacks)) return true;
+        const bool coming = lacks <= pool.in_use() && (moves_of(Move::Kind::evict, Move::Kind::evict) || freed_in_use());
+        if (coming && !past_deadline(r)) return false;
+        return grant(r, CUDA_ERROR_OUT_OF_MEMORY), true;
+    }
+    const std::size_t left = pool.in_use() + (free - r.bytes) / granule() * granule();
+    if (r.bytes && left < pool.budget()) {
+        r.lowered = pool.budget() - left;
+        pool.set_budget(left);
+        pager_.sink().line(Sink::Level::info, "device " + std::to_string(device_) + ": memory that is not managed takes " + std::to_string(r.bytes) +
+                                                  " bytes; the budget is now " + std::to_string(left) + " bytes");
+    }
+    return grant(r, CUDA_SUCCESS), true;
+}
+
+}  // namespace udnnmem::pager
