@@ -23,9 +23,9 @@ using interpose::WorkKind;
 using pager::Buffer;
 using pager::holds;
 
-// Larger copies are data; the hash at their first eviction looks at them. Until then what they may lead to is found in host memory,
-// or where the device does not reach that, they are searched too.
-constexpr std::size_t kScannedCopy = 1 << 20;
+// Larger copies are looked at here and there: where no address is, they are data. The hash at their first eviction looks at all
+// of them; until then what they may lead to is found in host memory, or where the device does not reach that, all is searched.
+constexpr std::size_t kScannedCopy = 1 << 20, kSampleEvery = 256 << 10, kSample = 4096;
 constexpr std::size_t kTensorMapBytes = 128;
 
 // Descriptors by their bytes' hash; few, made once a tensor shape.
@@ -106,21 +106,28 @@ struct Pointer {
     CUdeviceptr word;
     Buffer* target;
 };
-std::vector<Pointer> pointers_in(const pager::Pager& pager, CUdeviceptr from, std::size_t bytes, CUdeviceptr at) {
+std::vector<Pointer> pointers_in(const pager::Pager& pager, CUdeviceptr from, std::size_t bytes, CUdeviceptr at, bool thorough = false) {
     const char* data = reinterpret_cast<const char*>(from);
     const CUdeviceptr begin = pager.arena().begin();
     const std::size_t size = pager.arena().bytes(), first = (8 - at % 8) % 8;
     std::vector<Pointer> found;
-    constexpr std::size_t kStretch = 4096;  // looked through at once, without a branch
-    for (std::size_t start = first; start + 8 <= bytes; start += kStretch) {
-        const std::size_t end = std::min(bytes, start + kStretch);
+    const auto any_in = [&](std::size_t start, std::size_t end) {   // without a branch
         bool any = false;
         for (std::size_t i = start; i + 8 <= end; i += 8) {
             std::uint64_t word;
             std::memcpy(&word, data + i, 8);
             any |= word - begin < size;
         }
-        if (!any) continue;
+        return any;
+    };
+    if (bytes > kScannedCopy && !thorough) {
+        std::size_t start = first;
+        while (start < bytes && !any_in(start, std::min(bytes, start + kSample))) start += kSampleEvery;
+        if (start >= bytes) return found;
+    }
+    for (std::size_t start = first; start + 8 <= bytes; start += kSample) {
+        const std::size_t end = std::min(bytes, start + kSample);
+        if (!any_in(start, end)) continue;
         for (std::size_t i = start; i + 8 <= end; i += 8) {
             std::uint64_t word;
             std::memcpy(&word, data + i, 8);
@@ -190,7 +197,7 @@ void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches
 
 void name_carried(pager::Pager& pager, const Work& work, pager::Op& op) {
     for_each_copy(work, [&](const Span& from, const Span& to) {
-        if (!pager.in_arena(to.address) || from.bytes > kScannedCopy || !host_readable(pager, work, from.address)) return;
+        if (!pager.in_arena(to.address) || !host_readable(pager, work, from.address)) return;
         for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address)) name_word(pager, word, op, nullptr);
     });
 }
@@ -213,8 +220,8 @@ void note_pointers_copied(pager::Pager& pager, const Work& work) {
         if (Buffer* source = pager.find(from.address)) {
             if (source->table.load(std::memory_order_acquire)) targets = source->device->pointers_of(source, from.address, from.bytes);
             for (Buffer::Drag& d : targets) d.at += to.address - from.address;
-        } else if ((from.bytes <= kScannedCopy || !table->device->reaches_host()) && host_readable(pager, work, from.address)) {
-            for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address))
+        } else if (host_readable(pager, work, from.address)) {
+            for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address, !table->device->reaches_host()))
                 if (target != table || table->slab) targets.push_back({to.address + i, word, target});
         } else {
             return;
@@ -233,7 +240,7 @@ CUresult pointers_escaping(pager::Pager& pager, const Work& work, const std::fun
         if (Buffer* source = pager.find(from.address)) {
             if (!source->table.load(std::memory_order_acquire)) return;
             for (const Buffer::Drag& d : source->device->pointers_of(source, from.address, from.bytes)) addresses.push_back(d.address);
-        } else if (from.bytes <= kScannedCopy && host_readable(pager, work, from.address)) {
+        } else if (host_readable(pager, work, from.address)) {
             for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address)) addresses.push_back(word);
         }
         const bool from_host = std::strstr(work.entry_point, "HtoD"), to_host = std::strstr(work.entry_point, "DtoH");

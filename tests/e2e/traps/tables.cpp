@@ -87,6 +87,17 @@ void again(World& w, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
   by_host(w, table, entries, x);
 }
 
+// Larger than what is searched throughout as it is copied, and it leads to what nothing has touched yet.
+void untouched(unsigned seed) {
+  World w(seed);
+  const unsigned entries = 3 * kBudget / 16;
+  const CUdeviceptr table = w.allocate(entries * 8ul), x = w.allocate(kWords * 4ul);
+  by_host(w, table, entries, x);
+  launch(nullptr, w.kernel("put_through"), 1, table, 3u, kWords, seed);
+  w.press(w.stream());
+  tell("x", read(x, kWords));
+}
+
 constexpr unsigned kSmall = 16, kLarge = 8192;  // entries: in a slab, in a buffer of its own
 
 template <unsigned entries, Writing write>
@@ -208,6 +219,7 @@ const std::vector<Trap> table_traps = {
     {"table-host", Needs::moves, trap<kSmall, by_host>},
     {"table-host-large", Needs::moves, trap<kLarge, by_host>},
     {"table-host-huge", Needs::moves, trap<4 * kLarge, by_host>},
+    {"table-host-untouched", Needs::moves, untouched},
     {"table-pinned-copy", Needs::moves, trap<kSmall, by_host_later>},
     {"table-rows", Needs::moves, trap<kSmall, by_rows>},
     {"table-kernel", Needs::moves, trap<kSmall, by_kernel>},

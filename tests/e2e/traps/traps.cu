@@ -68,6 +68,9 @@ __global__ void steps(unsigned* words, unsigned count, unsigned stride, unsigned
 
 __global__ void not_all(unsigned* words, unsigned* unused) { words[0] = 7; }
 __global__ void put_address(u64* table, unsigned entry, unsigned* address) { table[entry] = (u64)address; }
+__global__ void put_through(u64* table, unsigned entry, unsigned count, unsigned value) {
+  for (unsigned i = 0; i < count; i++) ((unsigned*)table[entry])[i] = value + i;
+}
 __global__ void move_entries(const u64* from, u64* to, unsigned count, u64 ns) {
   const u64 start = now();
   while (now() - start < ns) {}
