@@ -37,7 +37,7 @@ std::optional<std::int32_t> number(std::string_view text) {
 // A number, or SLURM's list of tasks by node, "4(x2),1": the entry of this node (SLURM_NODEID), else the largest.
 std::optional<std::int32_t> tasks_on_node(std::string_view list) {
     const char* const id = std::getenv("SLURM_NODEID");
-    const auto node = id ? number(id) : std::nullopt;
+    const std::int64_t node = id ? number(id).value_or(-1) : -1;
     std::int64_t first = 0;
     std::optional<std::int32_t> most;
     while (!list.empty()) {
@@ -52,7 +52,7 @@ std::optional<std::int32_t> tasks_on_node(std::string_view list) {
         }
         const auto tasks = number(entry);
         if (!tasks) return {};
-        if (node && *node >= first && *node < first + nodes) return tasks;
+        if (node >= first && node < first + nodes) return tasks;
         first += nodes;
         most = std::max(most.value_or(0), *tasks);
     }

@@ -22,7 +22,7 @@ REFUSED = {
 # What is neither: programs that do something else at times. What has to be said of them.
 OTHERS = dict.fromkeys(("captured", "evaluated", "larger", "second_device", "gated", "loader", "exiting", "outlived", "bursts", "escapes"), "sequence 0: 33 of 36 ops may be run again")
 OTHERS["streams"] = "50 of 53 ops may be run again"
-SAMPLE = ("append", "turns", "ends", "chosen", "counter", "beside_table", "captured", "evaluated", "larger", "second_device", "streams", "gated", "exiting", "outlived", "bursts", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
+SAMPLE = ("append", "ends", "counter", "beside_table", "captured", "evaluated", "second_device", "streams", "gated", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
 DROPPED = re.compile(r"(\d+) buffers dropped and computed again")
 
 

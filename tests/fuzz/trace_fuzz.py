@@ -36,7 +36,7 @@ def main():
             print("the fuzz target does not build\n0 passed, 1 failed")
             return 1
     # In every test run the same inputs, so that a pass means the same everywhere; the search is in `make check`.
-    effort = ["-max_total_time=600"] if os.environ.get("UDNNMEM_TEST_FULL") else ["-seed=1", "-runs=6000", "-max_total_time=60"]
+    effort = ["-max_total_time=600"] if os.environ.get("UDNNMEM_TEST_FULL") else ["-seed=1", "-runs=3000", "-max_total_time=60"]
     with tempfile.TemporaryDirectory() as work:
         run = subprocess.run([target, *effort, "-timeout=20", "-rss_limit_mb=3000", "-max_len=4096", "-print_final_stats=1",
                               f"-dict={os.path.join(root, 'tests/fuzz/trace.dict')}", f"-artifact_prefix={build}/found-trace-", work, os.path.join(root, "tests/fuzz/trace_corpus")],

@@ -202,9 +202,9 @@ TEST_CASE("a thread ends within functions: called, called through a pointer, wit
     Device device;
     const std::string functions = ".func inner(.param .b32 i) { .reg .pred %p<2>; .reg .b32 %r<2>; ld.param.u32 %r1, [i]; setp.eq.u32 %p1, %r1, 2; @%p1 exit; ret; }\n"
                                   ".func outer(.param .b32 i) { .reg .b32 %r<2>; .param .b32 a; ld.param.u32 %r1, [i]; st.param.b32 [a], %r1; call inner, (a); ret; }\n";
-    for (const std::string& barrier : {"", "bar.sync 0;"})
-        for (const std::string& callee : {"outer", "%d3, proto"}) {
-            const bool pointer = callee != "outer";
+    for (const char* barrier : {"", "bar.sync 0;"})
+        for (const char* callee : {"outer", "%d3, proto"}) {
+            const bool pointer = callee != std::string("outer");
             Program program(device, {head + functions + ".visible .entry k(.param .u64 k_p) { .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .pred %p<3>; .param .b32 a;\n"
                                      "ld.param.u64 %d1, [k_p]; mov.u32 %r1, %tid.x; mad.wide.u32 %d2, %r1, 4, %d1; st.global.u32 [%d2], %r1;\n" + (pointer ? "mov.u64 %d3, outer;\n proto: .callprototype ()_ (.param .b32 _);\n" : "") +
                                      barrier + " st.param.b32 [a], %r1; call " + (pointer ? "%d3, (a), proto;" : "outer, (a);") + barrier + "\nadd.u32 %r1, %r1, 100; st.global.u32 [%d2], %r1; ret; }"});
