@@ -280,6 +280,7 @@ class DevicePager {
     void hold(Request&);
     std::int64_t deadline_ns() const;
     bool past_deadline(const Request&) const;
+    bool hopeless(const Request&) const;
     bool paced(const Request&);
     CUresult map_now(Buffer*, std::vector<Frame*> frames);
     void revert_to_host(Buffer*);

@@ -13,6 +13,7 @@ constexpr std::chrono::milliseconds kMarkAgain(2);
 constexpr std::int64_t kPaceOfDeadline = 8;   // a launch is held back for its plan's sake for so much of the deadline at most
 constexpr std::int64_t kOpsInDeadline = 24;   // of a plan, and of the longest: it holds back for a few of them ...
 constexpr std::int64_t kLongWait = 20;   // deadlines, after which the user is told, once
+constexpr std::int64_t kGivenUp = 120;   // ... after which, without any progress there is no hope
 constexpr std::int64_t kLongestDeadline = 10'000'000'000;   // ... but what was measured may have waited for something itself
 }
 
@@ -129,6 +130,11 @@ std::int64_t DevicePager::deadline_ns() const {
 
 bool DevicePager::past_deadline(const Request& r) const {
     return holds("deadline") && now_ns() - std::max(r.since_ns, last_progress_ns_) > deadline_ns();
+}
+
+// Whether the request waits for room that can only come of ops which do not end, for they wait for it.
+bool DevicePager::hopeless(const Request& r) const {
+    return now_ns() - std::max(r.since_ns, last_progress_ns_) > kGivenUp * deadline_ns();
 }
 
 // Whether the plan wants its memory left alone for now: the launching thread is further ahead of the device than it reckons with.
@@ -264,7 +270,7 @@ bool DevicePager::bring(Request& r, Buffer* b) {
         }
         return true;
     }
-    if (coming) return false;
+    if (coming && !hopeless(r)) return false;
     grant(r, CUDA_ERROR_OUT_OF_MEMORY);
     return true;
 }

@@ -212,6 +212,19 @@ TEST_CASE("who waits for long for the memory of ops that do not end is told so, 
     CHECK(p.gpu.violations().empty());
 }
 
+TEST_CASE("who waits for ops that wait for him gets an error in the end") {
+    Paged p({.device = 5, .host = 16, .lands = false, .deadline_ns = 1'000'000});
+    p.gpu.hold(2);
+    const CUdeviceptr a = p.allocate(4), b = p.allocate(4);
+    REQUIRE(p.launch(2, {a}, 5) == CUDA_SUCCESS);
+    p.gpu.fill_up();
+    CHECK(p.launch(1, {b}) == CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(p.launch(1, {a}, 6) == CUDA_SUCCESS);
+    p.gpu.let_go(2);
+    CHECK(p.launch(1, {b}) == CUDA_SUCCESS);
+    CHECK((p.gpu.word(b) == 1 && p.gpu.violations().empty()));
+}
+
 TEST_CASE("an op that may touch anything gets the driver's error where it will not bring a buffer") {
     Paged p({.device = 5, .host = 16, .lands = false});
     const CUdeviceptr a = p.allocate(2);
