@@ -1,0 +1,189 @@
+// Handlers of graphs: launched whole where their memory fits together, else in pieces.
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "shim/pager/rules.hpp"
+#include "shim/preload/captured_calls.hpp"
+#include "shim/preload/handlers.hpp"
+#include "shim/preload/work.hpp"
+
+namespace udnnmem::preload {
+namespace {
+
+using namespace interpose;
+using pager::DevicePager;
+using pager::holds;
+using pager::Op;
+using pager::Pager;
+
+// Launches of one graph are ordered, on whatever streams. The driver sees to it where they are whole, else an event.
+struct GraphOrder {
+    std::mutex mutex;                           // while one of them is issued
+    CUevent event = nullptr;                    // behind the last one; null: there was none
+    std::atomic<CUcontext> context{nullptr};    // the event's
+    bool whole = true;                          // the last one was
+};
+std::mutex g_graphs_mutex;
+std::unordered_map<CUgraphExec, std::shared_ptr<GraphOrder>> g_graphs;
+
+// Each address of a graph once, where it comes first; what nodes are given before what tables lead them to. An earlier node may
+// read what a later one overwrites.
+void merge(Touches& touches) {
+    std::unordered_set<std::uint64_t> seen;
+    std::stable_partition(touches.begin(), touches.end(), [](const profiler::Touch& t) { return !t.led; });
+    std::erase_if(touches, [&](const profiler::Touch& t) { return !seen.insert(t.address).second; });
+    for (profiler::Touch& t : touches) t.mode = profiler::Mode::read_write;
+}
+
+// Null where there is none and `make` does not say that there has to be.
+std::shared_ptr<GraphOrder> order_of(CUgraphExec exec, bool make) {
+    std::lock_guard lock(g_graphs_mutex);
+    if (const auto known = g_graphs.find(exec); known != g_graphs.end() || !make) return known == g_graphs.end() ? nullptr : known->second;
+    return g_graphs[exec] = std::make_shared<GraphOrder>();
+}
+
+void come_after(Pager& p, GraphOrder& order, CUstream stream) {
+    if (order.event && holds("graph-order")) p.driver().cuStreamWaitEvent(stream, order.event, 0);
+}
+
+CUresult has_come(Pager& p, GraphOrder& order, CUstream stream, bool whole) {
+    const pager::Driver& d = p.driver();
+    const CUcontext context = p.streams().slot(stream).context;
+    const pager::Within there(d, context);
+    if (order.event && order.context != context) d.cuEventDestroy_v2(std::exchange(order.event, nullptr));
+    if (!order.event) d.cuEventCreate(&order.event, CU_EVENT_DISABLE_TIMING);
+    order.context = context;
+    order.whole = whole;
+    return order.event ? d.cuEventRecord(order.event, stream) : CUDA_SUCCESS;
+}
+
+CUresult launch_in_pieces(Pager& p, GraphOrder& order, const GraphExec& graph, CUstream stream) {
+    const captured::Run calls(graph);
+    come_after(p, order, stream);
+    const auto& nodes = graph.nodes();
+    CUresult result = CUDA_SUCCESS;
+    for (std::size_t i = 0; i < nodes.size() && result == CUDA_SUCCESS; ++i) {
+        if (!nodes[i].enabled) continue;
+        Work w = nodes[i].work;
+        w.stream = stream;
+        const profiler::math::As call(calls.at(nodes[i]));
+        result = handle::work(w, [&] { return graph.issue(i, stream); });
+    }
+    const CUresult ordered = has_come(p, order, stream, false);
+    return result != CUDA_SUCCESS ? result : ordered;
+}
+
+// Whether all that the graph does can be done on `stream`: its memory is that device's, its kernels that context's.
+bool is_of(Pager& p, const Op& op, const GraphExec& graph, CUstream stream) {
+    const CUcontext context = p.streams().slot(stream).context;
+    if (graph.context() && graph.context() != context) return false;
+    const pager::Within there(p.driver(), context);
+    const DevicePager* const device = p.current_device();
+    const auto other = [device](const pager::Buffer* b) { return b->device != device; };
+    return std::none_of(op.buffers, op.buffers + op.count, other) && std::none_of(op.more.begin(), op.more.end(), other);
+}
+
+constexpr const char* kGraphLaunch = executor::Executor::graph_launch;
+
+}  // namespace
+
+namespace handle {
+
+CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream, Submit submit) noexcept {
+    Session* s = Session::get();
+    if (!s) return submit();
+    Pager& p = s->pager();
+    Op op;
+    Entered entered(p, op);
+    op.stream = stream;
+    op.kernel = true;
+    Observation seen(*s, stream);
+    executor::Executor* const plan = plan_of(*s, stream);
+    executor::Executor::Place place;
+    std::uint64_t shape = 0;
+    const bool capturing = p.streams().is_capturing(stream);
+    std::shared_ptr<GraphOrder> order;   // null: never in pieces
+    std::unique_lock<std::mutex> one_at_a_time;
+    const auto submit_in_order = [&] {
+        if (order && !order->whole) come_after(p, *order, stream);
+        const CUresult result = submit();
+        if (order && result == CUDA_SUCCESS) has_come(p, *order, stream, true);
+        return result;
+    };
+    try {
+        for (const GraphNode& node : graph.nodes()) {
+            if (!node.enabled) continue;
+            if (node.work.kind == WorkKind::copy && !capturing) {
+                if (const CUresult result = let_pointers_escape(*s, node.work); result != CUDA_SUCCESS) return result;
+                name_carried(p, node.work, op);
+            }
+            name_accesses(p, node.work, op, seen.touches());
+            if (Touches* all = seen.touches()) name_led(p, node.work, *all);
+            if (plan || seen.touches()) shape = shape * 0x9e3779b97f4a7c15u + shape_of(node.work);
+        }
+        if (Touches* all = seen.touches()) merge(*all);
+        op.overwrites.clear();  // an earlier node may read what a later one overwrites
+        const bool names_any = (op.count || op.everything) && holds("graph");
+        if (!capturing) order = order_of(exec, names_any && graph.issuable());
+        if (order) one_at_a_time = std::unique_lock(order->mutex);
+        if (!names_any) return submit_in_order();
+        if (order && graph.issuable() && is_of(p, op, graph, stream)) {
+            if (!p.fits_together(op) || (plan && plan->wants_pieces())) return launch_in_pieces(p, *order, graph, stream);
+        }
+        CUresult ready = CUDA_SUCCESS;
+        if (plan) place = plan->before(kGraphLaunch, shape, op), ready = plan->compute_again(place, op, nullptr);
+        if (ready == CUDA_SUCCESS) ready = entered.enter();
+        if (plan && ready == CUDA_SUCCESS) ready = plan->follow_replays(op);
+        if (ready != CUDA_SUCCESS) return explained(*s, op, kGraphLaunch, ready);
+        seen.submitting(true);
+        if (plan) plan->submitting(place, op);
+        if (!op.captured)
+            for (const GraphNode& node : graph.nodes())
+                if (node.enabled && node.work.kind == WorkKind::copy) note_pointers_copied(p, node.work);
+    } catch (...) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const CUresult result = submit_in_order();
+    if (plan && result == CUDA_SUCCESS) plan->submitted(place, op);
+    if (seen.touches()) {
+        const profiler::math::As calls(captured::Run(graph).as_one());
+        seen.submitted(kGraphLaunch, shape, result);
+    }
+    entered.leave(result);
+    if (plan && result == CUDA_SUCCESS) plan->after(place, op);
+    s->launched();
+    return result;
+}
+
+void graph_destroying(CUgraphExec exec) noexcept {
+    std::shared_ptr<GraphOrder> order;
+    {
+        std::lock_guard lock(g_graphs_mutex);
+        const auto it = g_graphs.find(exec);
+        if (it == g_graphs.end()) return;
+        order = std::move(it->second);
+        g_graphs.erase(it);
+    }
+    std::lock_guard lock(order->mutex);
+    if (Session* s = Session::get(); s && order->event) {
+        const pager::Driver& d = s->pager().driver();
+        // For the driver nothing of it is in flight after a launch in pieces: it would let go of what its nodes use.
+        const pager::Relaxed relaxed(d);
+        if (!order->whole) d.cuEventSynchronize(order->event);
+        d.cuEventDestroy_v2(order->event);
+    }
+    order->event = nullptr;
+}
+
+void graphs_end_with(CUcontext context) noexcept {
+    std::lock_guard lock(g_graphs_mutex);
+    std::erase_if(g_graphs, [&](const auto& g) { return g.second->context == context; });  // their events go with it
+}
+
+}  // namespace handle
+}  // namespace udnnmem::preload

@@ -1,0 +1,40 @@
+// The handlers behind the hooks (interpose/handlers.hpp says what each is): each turns a call into buffers and asks the pager.
+// What the pager does not manage is the program's own call, untouched.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+
+#include "interpose/handlers.hpp"
+
+namespace udnnmem::preload::handle {
+
+// memory.cpp
+CUresult allocate(const interpose::Allocation&, interpose::Submit real) noexcept;
+CUresult take_unmanaged(CUdevice, std::size_t bytes, interpose::Submit real) noexcept;
+CUresult free_now(CUdeviceptr, const char* entry_point, interpose::Submit real) noexcept;
+CUresult free_async(CUdeviceptr, CUstream, const char* entry_point, interpose::Submit real) noexcept;
+CUresult pool_attribute(CUmemoryPool, CUmemPool_attribute, void* value, bool set, interpose::Submit real) noexcept;
+CUresult pool_trim(CUmemoryPool, std::size_t keep, interpose::Submit real) noexcept;
+void host_memory(CUdeviceptr, std::size_t bytes) noexcept;
+CUresult peer_access(CUcontext peer, bool on) noexcept;
+CUresult pool_access(CUdevice owner, const CUmemAccessDesc*, std::size_t count) noexcept;
+
+// questions.cpp
+CUresult memory_info(std::size_t* free, std::size_t* total, interpose::Submit real) noexcept;
+CUresult total_memory(std::size_t* bytes, CUdevice, interpose::Submit real) noexcept;
+CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr, interpose::Submit real) noexcept;
+CUresult pointer_attribute(void* data, CUpointer_attribute, CUdeviceptr, interpose::Submit real) noexcept;
+CUresult pointer_attributes(unsigned count, CUpointer_attribute*, void** data, CUdeviceptr, interpose::Submit real) noexcept;
+
+// work.cpp
+CUresult work(const interpose::Work&, interpose::Submit) noexcept;
+CUresult graph_node(const interpose::Span*, std::size_t count, interpose::Submit) noexcept;
+
+// graphs.cpp
+CUresult launch_graph(CUgraphExec, const interpose::GraphExec&, CUstream, interpose::Submit) noexcept;
+void graph_destroying(CUgraphExec) noexcept;
+void graphs_end_with(CUcontext) noexcept;   // what is kept of their launches lives in the context, which ends
+
+}  // namespace udnnmem::preload::handle

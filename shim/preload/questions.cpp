@@ -1,0 +1,131 @@
+// Handlers of questions about memory: answered as if the program's buffers were ordinary allocations on the device.
+#include <algorithm>
+#include <cstring>
+
+#include "shim/pager/rules.hpp"
+#include "shim/preload/handlers.hpp"
+#include "shim/preload/session.hpp"
+
+namespace udnnmem::preload::handle {
+namespace {
+
+using namespace interpose;
+using pager::DevicePager;
+using pager::holds;
+
+// What the driver would say of the pointer if the buffer were an ordinary allocation. False: not for us to say.
+bool answer(Session& s, void* data, CUpointer_attribute attribute, CUdeviceptr at, CUresult& result) {
+    pager::Buffer* b = s.pager().find(at);
+    CUdeviceptr base = 0;
+    std::size_t bytes = 0;
+    CUmemoryPool pool = nullptr;
+    CUcontext context = nullptr;
+    result = CUDA_SUCCESS;
+    if (!b || !b->device->range_of(at, base, bytes, &pool, &context)) {
+        result = CUDA_ERROR_INVALID_VALUE;
+        return true;
+    }
+    auto put = [&](auto value) { std::memcpy(data, &value, sizeof value); };
+    switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_CONTEXT:
+            put(context);
+            if (!context) result = CUDA_ERROR_INVALID_VALUE;
+            return true;
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: put(static_cast<unsigned>(CU_MEMORYTYPE_DEVICE)); return true;
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: put(at); return true;
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+            put(static_cast<void*>(nullptr));
+            result = CUDA_ERROR_INVALID_VALUE;
+            return true;
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: put(0u); return true;
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID: put(static_cast<unsigned long long>(b->id) + 1); return true;
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED: put(0u); return true;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: put(static_cast<int>(b->device->device())); return true;
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: put(pool ? 0u : 1u); return true;
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: put(base); return true;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE: put(bytes); return true;
+        case CU_POINTER_ATTRIBUTE_MAPPED: put(1u); return true;
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: put(0ull); return true;
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+            put(pool);
+            return true;
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: put(bytes); return true;
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: put(base); return true;
+        default: return false;
+    }
+}
+
+}  // namespace
+
+CUresult memory_info(std::size_t* free, std::size_t* total, Submit real) noexcept {
+    const CUresult result = real();
+    Session* s = Session::get();
+    if (result != CUDA_SUCCESS || !s) return result;
+    DevicePager* d = s->pager().current_device();
+    if (!d) return result;
+    const auto m = d->memory();
+    std::size_t real_free = 0, real_total = 0;
+    s->pager().driver().cuMemGetInfo_v2(&real_free, &real_total);
+    if (s->options().report_virtual) {
+        const std::size_t whole = m.device_budget + m.host_budget;
+        if (total) *total = whole;
+        if (free) *free = whole > m.live ? whole - m.live : 0;
+    } else if (free) {
+        // As if the program's buffers, all of them and nothing else, were on the device.
+        const std::size_t without_us = real_free + m.frames;
+        *free = without_us > m.live ? without_us - m.live : 0;
+    }
+    return result;
+}
+
+CUresult total_memory(std::size_t* bytes, CUdevice device, Submit real) noexcept {
+    const CUresult result = real();
+    Session* s = Session::get();
+    if (result != CUDA_SUCCESS || !s || !s->options().report_virtual || !bytes) return result;
+    if (DevicePager* d = s->pager().device(device)) {
+        const auto m = d->memory();
+        *bytes = m.device_budget + m.host_budget;
+    } else if (!s->pager().unmanaged(device)) {   // not in use yet
+        const pager::Settings& settings = s->pager().settings();
+        const std::size_t budget = std::min(settings.device_budget_of(*bytes), *bytes);
+        *bytes = (budget ? budget : *bytes) + settings.host_budget;
+    }
+    return result;
+}
+
+CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at, Submit real) noexcept {
+    Session* s = Session::get();
+    CUdeviceptr found = 0;
+    std::size_t size = 0;
+    if (!s || !holds("questions")) return real();
+    if (s->pager().in_arena(at)) {
+        pager::Buffer* b = s->pager().find(at);
+        if (!b || !b->device->range_of(at, found, size)) return CUDA_ERROR_NOT_FOUND;
+    } else if (!s->sharing().range_of(at, found, size)) {
+        return real();
+    }
+    if (base) *base = found;
+    if (bytes) *bytes = size;
+    return CUDA_SUCCESS;
+}
+
+CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr at, Submit real) noexcept {
+    Session* s = Session::get();
+    CUresult result;
+    if (!s || !data || !s->pager().in_arena(at) || !answer(*s, data, attribute, at, result)) return real();
+    return result;
+}
+
+CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr at, Submit real) noexcept {
+    Session* s = Session::get();
+    if (!s || !attributes || !data || !s->pager().in_arena(at)) return real();
+    // The plural form never fails for a pointer: what does not apply is zero.
+    const CUresult result = real();
+    for (unsigned i = 0; i < count; ++i) {
+        CUresult ignored;
+        if (data[i]) answer(*s, data[i], attributes[i], at, ignored);
+    }
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
+}
+
+}  // namespace udnnmem::preload::handle

@@ -1,0 +1,137 @@
+// Handlers of work that is submitted: launches, copies, memsets, and nodes of graphs as they are made.
+#include "shim/preload/work.hpp"
+
+#include "shim/pager/rules.hpp"
+#include "shim/preload/captured_calls.hpp"
+#include "shim/preload/handlers.hpp"
+#include "shim/preload/launch_source.hpp"
+
+namespace udnnmem::preload {
+
+using namespace interpose;
+using pager::DevicePager;
+using pager::holds;
+using pager::Op;
+using pager::Pager;
+
+std::uint64_t shape_of(const Work& w) {
+    std::uint64_t h = static_cast<std::uint64_t>(w.kind);
+    auto mix = [&](std::uint64_t v) { h = (h ^ v) * 0x9e3779b97f4a7c15u, h ^= h >> 29; };
+    if (w.launch) {
+        mix(w.launch->layout->fingerprint);
+        for (int i = 0; i < 3; ++i) mix(w.launch->grid[i]), mix(w.launch->block[i]);
+        mix(w.launch->shared_bytes);
+    }
+    for (std::uint32_t i = 0; i < w.span_count; ++i) mix(w.spans[i].bytes), mix(static_cast<std::uint64_t>(w.spans[i].access));
+    return h;
+}
+
+executor::Executor* plan_of(Session& s, CUstream stream) {
+    executor::Executor* const plan = s.executing();
+    const pager::StreamTable& streams = s.pager().streams();
+    if (!plan || !streams.capturing()) return plan;
+    if (!streams.is_capturing(stream)) plan->untold();
+    return nullptr;
+}
+
+CUresult explained(Session& s, const Op& op, const char* name, CUresult result) {
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+    std::size_t bytes = 0;
+    DevicePager* device = nullptr;
+    const auto add = [&](const pager::Buffer* b) { bytes += b->bytes, device = b->device; };
+    for (std::uint32_t i = 0; i < op.count && i < pager::Lease::kMany; ++i) add(op.buffers[i]);
+    for (const pager::Buffer* b : op.more) add(b);
+    if (device) s.refused(*device, name, bytes, true);
+    return result;
+}
+
+void note_escaped(Session& s, CUdeviceptr at) {
+    pager::Buffer* const b = s.pager().find(at);
+    if (!b || !b->device->escape(b, at)) return;
+    if (executor::Executor* const plan = s.executor()) plan->untold();
+}
+
+CUresult let_escape(Session& s, CUdeviceptr at) {
+    pager::Buffer* const b = s.pager().find(at);
+    if (!b) return CUDA_ERROR_INVALID_VALUE;
+    if (!b->slab)
+        if (const CUresult result = b->device->pin(b); result != CUDA_SUCCESS) return result;
+    note_escaped(s, at);
+    return CUDA_SUCCESS;
+}
+
+CUresult let_pointers_escape(Session& s, const Work& w) {
+    return pointers_escaping(s.pager(), w, [&s](CUdeviceptr at) {
+        const CUresult result = let_escape(s, at);
+        return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
+    });
+}
+
+namespace {
+const char* name_of(const Work& w) { return w.launch ? w.launch->layout->name : w.entry_point; }
+}  // namespace
+
+namespace handle {
+
+CUresult work(const Work& w, Submit submit) noexcept {
+    Session* s = Session::get();
+    if (!s) return submit();
+    Pager& p = s->pager();
+    Op op;
+    Entered entered(p, op);
+    Observation seen(*s, w.stream);
+    op.stream = w.stream;
+    op.kernel = w.kind == WorkKind::kernel;
+    executor::Executor* const plan = plan_of(*s, w.stream);
+    executor::Executor::Place place;
+    try {
+        if (w.kind == WorkKind::copy)
+            if (const CUresult result = let_pointers_escape(*s, w); result != CUDA_SUCCESS) return result;
+        name_accesses(p, w, op, seen.touches());
+        if (Touches* all = seen.touches()) name_led(p, w, *all);
+        if (!op.count && !op.everything) return submit();
+        const WorkLaunch launch(w);
+        CUresult ready = CUDA_SUCCESS;
+        if (plan) place = plan->before(name_of(w), shape_of(w), op), ready = plan->compute_again(place, op, w.launch || w.fill || w.kind == WorkKind::copy ? &launch : nullptr);
+        if (ready == CUDA_SUCCESS) ready = entered.enter();
+        if (plan && ready == CUDA_SUCCESS) ready = plan->follow_replays(op);
+        if (ready != CUDA_SUCCESS) return explained(*s, op, name_of(w), ready);
+        seen.submitting();
+        if (plan) plan->submitting(place, op);
+        // Before the call: what the copy brings may be used by an op of another thread as soon as it is submitted.
+        if (w.kind == WorkKind::copy && !op.captured) note_pointers_copied(p, w);
+    } catch (...) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const CUresult result = submit();
+    if (plan && result == CUDA_SUCCESS) plan->submitted(place, op);
+    seen.submitted(name_of(w), shape_of(w), result);
+    if (op.captured && s->learning()) captured::note(w.stream);
+    entered.leave(result);
+    if (plan && result == CUDA_SUCCESS) plan->after(place, op);
+    if (w.launch) s->launched();
+    return result;
+}
+
+// Nothing runs, but the driver looks at the addresses: they are mapped, wherever to.
+CUresult graph_node(const Span* spans, std::size_t count, Submit submit) noexcept {
+    Session* s = Session::get();
+    if (!s) return submit();
+    Pager& p = s->pager();
+    Op op;
+    op.looked_at = true;
+    try {
+        for (std::size_t i = 0; i < count; ++i)
+            if (pager::Buffer* b = spans[i].bytes ? p.find(spans[i].address) : nullptr) op.name(b);
+        if (!op.count || !holds("graph-node")) return submit();
+        if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return result;
+    } catch (...) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const CUresult result = submit();
+    p.leave(op, result);
+    return result;
+}
+
+}  // namespace handle
+}  // namespace udnnmem::preload
