@@ -192,26 +192,28 @@ class DevicePager {
         if constexpr (checked) must_be_valid(invariants());
     }
 
+    // contexts.cpp
+    void end_memory_of(CUcontext context);
+    CUresult start_context(Lock&);
+    CUresult start_in(CUcontext);
+    void leave_context();
+    void measure_link();
+
     // allocation.cpp
     Buffer* new_buffer(std::size_t bytes, std::size_t capacity);
     Buffer* take_parked(std::size_t capacity, StreamSlot* slot);
     void retire(Buffer*);
     void small_freed(CUdeviceptr at, std::size_t bytes, CUmemoryPool pool);
-    void end_memory_of(CUcontext context);
     bool fits(std::size_t capacity) const;
+    std::size_t whole_granules(std::size_t bytes) const { return (bytes + granule() - 1) / granule() * granule(); }
+
+    // figures.cpp
     std::size_t live_bytes() const;
     std::size_t fixed_bytes() const;
-    CUresult start_context(Lock&);
-    CUresult start_in(CUcontext);
-    void leave_context();
 
     // mover.cpp
     void run();
     bool step_moves();
-    bool step(Move&);
-    bool step_evict(Move&);
-    bool step_drop(Move&);
-    bool step_fetch(Move&);
     void finish(Move&, Residency);
     bool cancel(Buffer*);
     bool quiet(Buffer*);       // no lease names it, every op that does has completed
@@ -219,28 +221,35 @@ class DevicePager {
     bool record(Move&, CUstream);
     bool hash(Move&, const std::vector<Frame*>&, CUstream);
     bool join_look(Move&, CUstream);
-    bool hash_and_copy_out(Move&);
     void drain(CUstream);
-    void measure_link();
     void show(Move& m, const char* what);
     void tell(profiler::EventKind, const Buffer*, std::size_t bytes, std::int64_t start_ns);
     void lost(const Buffer*, const char* what);
+    CUevent take_event();
+    void fail_move(Move&, CUresult);
+    void start_evict(Buffer*, bool drop = false);
+    void start_clean(Buffer*, bool still);
+    void start_fetch(Buffer*, std::vector<Frame*> frames, bool copy);
+
+    // moves.cpp
+    bool step(Move&);
+    bool step_evict(Move&);
+    bool step_drop(Move&);
+    bool step_fetch(Move&);
+    bool hash_and_copy_out(Move&);
+    bool unreachable(Move&);
+    bool settled(Move&);
+    bool verify_now();
+    bool step_clean(Move&);
+    bool copy_out(Buffer*);
+
+    // tables.cpp
     void learn_table(Buffer*, std::uint64_t addresses);
     std::vector<Buffer*> to_search(const Buffer*);
     void found_way(Buffer* table, CUdeviceptr address);
     bool note_addresses(Move&, const std::vector<Hasher::Found>&, const std::vector<Buffer*>& looked_at, std::uint64_t seen);
     void search_thoroughly(Move&, const std::vector<Buffer*>&, std::uint64_t seen);
     bool begin_search(Move&, CUstream);
-    bool unreachable(Move&);
-    bool settled(Move&);
-    CUevent take_event();
-    void fail_move(Move&, CUresult);
-    bool verify_now();
-    bool step_clean(Move&);
-    bool copy_out(Buffer*);
-
-    // yield.cpp
-    bool serve_yield(Request&);
 
     // orders.cpp
     bool take_orders();
@@ -261,21 +270,8 @@ class DevicePager {
     bool serve(Request&, bool oldest);
     bool serve_everything(Request&);
     bool halted() const;
-    bool exceed_budget(const Request&, const Buffer*, std::vector<Frame*>& frames);
-    bool freed_in_use();
     bool refuses_dropped(Request&, const std::vector<Buffer*>& among);
     bool bring(Request&, Buffer*);
-    bool make_room(std::size_t bytes);
-    bool turn_budget();
-    bool release_parked(std::size_t bytes);
-    bool host_frames_for(Buffer*, std::vector<Frame*>& out);
-    bool gives_way(const Buffer*) const;
-    std::size_t host_room() const;
-    bool land_on_host(Buffer*);
-    Buffer* choose_victim(bool idle_only);
-    void start_evict(Buffer*, bool drop = false);
-    void start_clean(Buffer*, bool still);
-    void start_fetch(Buffer*, std::vector<Frame*> frames, bool copy);
     void grant(Request&, CUresult);
     void hold(Request&);
     std::int64_t deadline_ns() const;
@@ -284,6 +280,21 @@ class DevicePager {
     bool paced(const Request&);
     CUresult map_now(Buffer*, std::vector<Frame*> frames);
     void revert_to_host(Buffer*);
+
+    // room.cpp
+    bool exceed_budget(const Request&, const Buffer*, std::vector<Frame*>& frames);
+    bool freed_in_use();
+    bool make_room(std::size_t bytes);
+    bool turn_budget();
+    bool release_parked(std::size_t bytes);
+    bool host_frames_for(Buffer*, std::vector<Frame*>& out);
+    bool gives_way(const Buffer*) const;
+    std::size_t host_room() const;
+    bool land_on_host(Buffer*);
+    Buffer* choose_victim(bool idle_only);
+
+    // yield.cpp
+    bool serve_yield(Request&);
 
     Pager& pager_;
     const Driver& driver_;

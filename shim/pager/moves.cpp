@@ -1,0 +1,374 @@
+// DevicePager: each move step by step, as a state machine that never waits.
+#include <algorithm>
+
+#include "shim/pager/pager.hpp"
+#include "shim/pager/rules.hpp"
+
+namespace udnnmem::pager {
+
+// After the move's stream has passed. False: the search found a way to the buffer, the move starts over.
+bool DevicePager::settled(Move& m) {
+    if (m.search < 0) return true;
+    std::vector<Hasher::Found> found;
+    const bool all = hasher_.read_search(m.search, found);
+    m.search = -1;
+    if (all) note_addresses(m, found, m.searched, m.seen);
+    else search_thoroughly(m, m.searched, m.seen);
+    if (m.buffer->through.empty()) return true;
+    if (m.ticket >= 0) hasher_.read(m.ticket, nullptr);
+    m.ticket = -1;
+    m.stage = Move::Stage::quiesce;
+    return false;
+}
+
+// No launch can be handing an op that names `m`'s buffer, or what was found to lead there, to the driver, and all such
+// ops have completed.
+bool DevicePager::unreachable(Move& m) {
+    Buffer* b = m.buffer;
+    for (Buffer* s : b->through) {
+        if (leased(s)) return false;
+        b->streams.fetch_or(s->streams.load());
+        const std::uint64_t used = s->last_use.load();
+        std::uint64_t seen = b->last_use.load();
+        while (seen < used && !b->last_use.compare_exchange_weak(seen, used)) {
+        }
+    }
+    b->through.clear();
+    return quiet(b);
+}
+
+bool DevicePager::step(Move& m) {
+    if (m.cancelled && m.cancellable()) {
+        if (!passed(m)) return false;  // a copy in flight ends first; its result is not used
+        if (m.kind == Move::Kind::fetch) {
+            device_pool_->give_back(m.frames);
+            finish(m, Residency::host);
+        } else {
+            finish(m, Residency::device);
+        }
+        return true;
+    }
+    meter_in_.poll();
+    meter_out_.poll();
+    switch (m.kind) {
+        case Move::Kind::evict: return m.drop && m.buffer->touched ? step_drop(m) : step_evict(m);
+        case Move::Kind::clean: return step_clean(m);
+        default: return step_fetch(m);
+    }
+}
+
+bool DevicePager::copy_out(Buffer* b) {
+    meter_out_.begin(out_stream_, b->capacity);
+    for (std::size_t i = 0; i < b->device_frames.size(); ++i)
+        if (backing_->copy_out(*b->host_frames[i], *b->device_frames[i], out_stream_) != CUDA_SUCCESS) return false;
+    meter_out_.end(out_stream_);
+    stats_.bytes_out += b->capacity;
+    return true;
+}
+
+// What is written from here on, by whoever is not known of, changes the hash: it is of before the copy begins.
+bool DevicePager::hash_and_copy_out(Move& m) {
+    return hash(m, m.buffer->device_frames, look_stream_) && join_look(m, out_stream_) && copy_out(m.buffer) && record(m, out_stream_);
+}
+
+bool DevicePager::step_evict(Move& m) {
+    Buffer* b = m.buffer;
+    const bool landing = backing_->host_frames_can_be_mapped();
+    switch (m.stage) {
+        case Move::Stage::quiesce: {
+            if (!unreachable(m)) return false;
+            if (!b->touched) {  // no op was ever given its address, and there is nothing to keep
+                if (backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+                device_pool_->give_back(b->device_frames);
+                host_pool_->give_back(b->host_frames);
+                b->host_valid = false;
+                finish(m, Residency::unbacked);
+                return true;
+            }
+            if (b->host_frames.empty() && !host_frames_for(b, b->host_frames)) {
+                finish(m, Residency::device);
+                b->pinned = host_room() >= b->capacity;  // the driver refuses, and will again; what others took comes back
+                return true;
+            }
+            if (!hasher_.has_ticket() || !begin_search(m, out_stream_)) return false;
+            if (b->host_valid && b->hash_known) {
+                if (!hash(m, b->device_frames, look_stream_) || !record(m, look_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+                m.stage = Move::Stage::compare;
+                return true;
+            }
+            b->host_valid = b->hash_known = false;
+            if (!hash_and_copy_out(m)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            m.stage = Move::Stage::copy;
+            return true;
+        }
+        case Move::Stage::compare: {
+            if (!passed(m)) return false;
+            if (!settled(m)) return true;
+            b->streams.store(0);  // from here on only streams that use it where it is now count
+            const Hash now = hasher_.read(m.ticket, nullptr);
+            m.ticket = -1;
+            if (now == b->host_hash) {
+                m.clean = true;
+                break;
+            }
+            b->host_valid = b->hash_known = false;
+            if (!hash_and_copy_out(m)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            m.stage = Move::Stage::copy;
+            return true;
+        }
+        case Move::Stage::copy: {
+            if (!passed(m)) return false;
+            if (!settled(m)) return true;
+            b->streams.store(0);  // from here on only streams that use it where it is now count
+            std::uint64_t addresses = 0;
+            b->host_hash = hasher_.read(m.ticket, &addresses);
+            m.ticket = -1;
+            b->host_valid = b->hash_known = true;
+            b->host_changed = false;
+            learn_table(b, addresses);
+            break;
+        }
+        case Move::Stage::check: {
+            if (!passed(m)) return false;
+            const Hash after = hasher_.read(m.ticket, nullptr);
+            m.ticket = -1;
+            if (after == b->host_hash) {
+                device_pool_->give_back(b->device_frames);
+                finish(m, Residency::host);
+                return true;
+            }
+            // Somebody wrote to the frames after they were copied, past everything that we know of.
+            ++stats_.repaired_moves;
+            b->pinned = true;
+            if (!landing || !hash(m, b->host_frames, out_stream_) || !record(m, out_stream_)) {
+                lost(b, "was written while it was moved");
+                finish(m, Residency::host);
+                return true;
+            }
+            m.stage = Move::Stage::recheck;
+            return true;
+        }
+        case Move::Stage::recheck: {
+            if (!passed(m)) return false;
+            const Hash host = hasher_.read(m.ticket, nullptr);
+            m.ticket = -1;
+            if (!(host == b->host_hash)) {
+                lost(b, "was written on the device and on the host while it was moved");
+                finish(m, Residency::host);
+                return true;
+            }
+            if (!hash(m, b->device_frames, out_stream_) || !copy_out(b) || !record(m, out_stream_)) {
+                lost(b, "could not be copied again after it was written during a move");
+                finish(m, Residency::host);
+                return true;
+            }
+            m.stage = Move::Stage::recopy;
+            return true;
+        }
+        case Move::Stage::recopy: {
+            if (!passed(m)) return false;
+            b->host_hash = hasher_.read(m.ticket, nullptr);
+            m.ticket = -1;
+            device_pool_->give_back(b->device_frames);
+            finish(m, Residency::host);
+            return true;
+        }
+    }
+    // Copied (or clean): the memory behind the address changes now. Launches that name it wait.
+    if (backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+    if (landing && backing_->map(b->base, b->host_frames) != CUDA_SUCCESS) {
+        if (backing_->map(b->base, b->device_frames) != CUDA_SUCCESS) lost(b, "could not be mapped again");
+        return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+    }
+    ++stats_.evictions;
+    if (m.clean) ++stats_.clean_evictions;
+    tell(m.clean ? profiler::EventKind::evict_clean : profiler::EventKind::evict, b, b->capacity, m.start_ns);
+    last_progress_ns_ = now_ns();
+    if (m.clean || verify_now()) {
+        ++stats_.verified_moves;
+        if (hash(m, b->device_frames, look_stream_) && record(m, look_stream_)) {
+            m.stage = Move::Stage::check;
+            return true;
+        }
+        drain(look_stream_);
+    }
+    device_pool_->give_back(b->device_frames);
+    finish(m, Residency::host);
+    return true;
+}
+
+// Given up: whoever ordered it can compute it again, and shows by the hash that it did.
+bool DevicePager::step_drop(Move& m) {
+    Buffer* b = m.buffer;
+    if (m.stage == Move::Stage::quiesce) {
+        if (!unreachable(m) || !hasher_.has_ticket() || !begin_search(m, look_stream_)) return false;
+        m.ticket = hasher_.queue(b->base, b->bytes, look_stream_);
+        if (m.ticket < 0 || !record(m, look_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+        m.stage = Move::Stage::copy;
+        return true;
+    }
+    if (!passed(m)) return false;
+    if (!settled(m)) return true;
+    b->streams.store(0);  // from here on only streams that use it where it is then count
+    std::uint64_t addresses = 0;
+    b->dropped_hash = hasher_.read(m.ticket, &addresses);
+    m.ticket = -1;
+    if (addresses) return finish(m, Residency::device), true;  // a pointer table
+    if (backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+    device_pool_->give_back(b->device_frames);
+    host_pool_->give_back(b->host_frames);
+    b->host_valid = b->hash_known = false;
+    b->dropped.store(true, std::memory_order_seq_cst);
+    ++stats_.drops;
+    stats_.bytes_dropped += b->capacity;
+    tell(profiler::EventKind::drop, b, b->capacity, m.start_ns);
+    finish(m, Residency::unbacked);
+    return true;
+}
+
+// Copied out ahead of an eviction, which then finds by its hash that there is nothing to copy. Launches may use the buffer
+// meanwhile; then only a hash can say that the copy is of one moment.
+bool DevicePager::step_clean(Move& m) {
+    Buffer* b = m.buffer;
+    auto give_up = [&] {
+        drain(look_stream_);
+        drain(out_stream_);
+        finish(m, Residency::device);
+        return true;
+    };
+    switch (m.stage) {
+        case Move::Stage::quiesce: {
+            if (!hasher_.has_ticket()) return false;
+            if (b->host_valid && b->hash_known) {
+                if (!hash(m, b->device_frames, look_stream_) || !record(m, look_stream_)) return give_up();
+                m.stage = Move::Stage::compare;
+                return true;
+            }
+            if (b->host_frames.empty() && !host_frames_for(b, b->host_frames)) return give_up();
+            b->host_valid = b->hash_known = false;
+            if (!hash_and_copy_out(m)) return give_up();
+            m.stage = Move::Stage::copy;
+            return true;
+        }
+        case Move::Stage::compare: {
+            if (!passed(m)) return false;
+            const bool kept = hasher_.read(m.ticket, nullptr) == b->host_hash;
+            m.ticket = -1;
+            if (kept) {
+                b->host_as_of = m.used;
+                return finish(m, Residency::device), true;
+            }
+            b->hash_known = false;
+            m.stage = Move::Stage::quiesce;
+            return true;
+        }
+        case Move::Stage::copy: {
+            if (!passed(m)) return false;
+            std::uint64_t addresses = 0;
+            b->host_hash = hasher_.read(m.ticket, &addresses);
+            m.ticket = -1;
+            tell(profiler::EventKind::clean, b, b->capacity, m.start_ns);
+            if (addresses) return finish(m, Residency::device), true;  // tables are learned when they go
+            if (m.still && !leased(b) && b->last_use.load() == m.used) {
+                b->host_valid = b->hash_known = true;
+                b->host_as_of = m.used;
+                return finish(m, Residency::device), true;
+            }
+            if (!backing_->host_frames_can_be_mapped()) return finish(m, Residency::device), true;
+            if (!hash(m, b->host_frames, out_stream_) || !record(m, out_stream_)) return give_up();
+            m.stage = Move::Stage::check;
+            return true;
+        }
+        default: {
+            if (!passed(m)) return false;
+            b->host_valid = b->hash_known = hasher_.read(m.ticket, nullptr) == b->host_hash;
+            b->host_as_of = m.used;
+            m.ticket = -1;
+            finish(m, Residency::device);
+            return true;
+        }
+    }
+}
+
+// Whether this move's bytes are hashed once more: always at first, then the share that the user set.
+bool DevicePager::verify_now() {
+    const std::uint64_t n = moves_begun_++;
+    if (n < pager_.settings().always_verify) return true;
+    const double share = pager_.settings().verify;
+    return static_cast<std::uint64_t>(static_cast<double>(n + 1) * share) != static_cast<std::uint64_t>(static_cast<double>(n) * share);
+}
+
+bool DevicePager::step_fetch(Move& m) {
+    Buffer* b = m.buffer;
+    const bool landing = backing_->host_frames_can_be_mapped();
+    switch (m.stage) {
+        case Move::Stage::quiesce: {
+            if (!unreachable(m) || (b->touched && !begin_search(m, in_stream_))) return false;
+            if (b->host_changed.exchange(false)) b->hash_known = false;
+            if (m.copy) {
+                meter_in_.begin(in_stream_, b->capacity);
+                for (std::size_t i = 0; i < m.frames.size(); ++i)
+                    if (backing_->copy_in(*m.frames[i], *b->host_frames[i], in_stream_) != CUDA_SUCCESS)
+                        return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+                meter_in_.end(in_stream_);
+                stats_.bytes_in += b->capacity;
+            }
+            if ((m.copy || m.search >= 0) && !record(m, in_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            m.stage = Move::Stage::copy;
+            return true;
+        }
+        case Move::Stage::copy: {
+            if (!passed(m)) return false;
+            if (!settled(m)) return true;
+            if (b->hash_known && !hasher_.has_ticket()) return false;  // for the frames left behind
+            b->streams.store(0);  // from here on only streams that use it where it is now count
+            if (landing && backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            if (backing_->map(b->base, m.frames) != CUDA_SUCCESS) {
+                if (landing && backing_->map(b->base, b->host_frames) != CUDA_SUCCESS) lost(b, "could not be mapped again");
+                return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            }
+            b->device_frames = std::move(m.frames);
+            m.frames.clear();
+            b->host_as_of = b->last_use.load();
+            ++stats_.fetches;
+            tell(profiler::EventKind::fetch, b, m.copy ? b->capacity : 0, m.start_ns);
+            last_progress_ns_ = now_ns();
+            // A launch that reached the host frames in between would have changed them.
+            if (m.copy && landing && b->hash_known && verify_now()) {
+                if (hash(m, b->host_frames, in_stream_) && record(m, in_stream_)) {
+                    ++stats_.verified_moves;
+                    m.stage = Move::Stage::check;
+                    return true;
+                }
+                drain(in_stream_);
+            }
+            finish(m, Residency::device);
+            return true;
+        }
+        case Move::Stage::check: {
+            if (!passed(m)) return false;
+            const Hash after = hasher_.read(m.ticket, nullptr);
+            m.ticket = -1;
+            if (after == b->host_hash) return finish(m, Residency::device), true;
+            // An op that found its way there through memory wrote to the host frames, before they were copied or after.
+            b->host_hash = after;
+            if (!hash(m, b->device_frames, in_stream_) || !record(m, in_stream_)) {
+                lost(b, "was written in host memory while it was out");
+                return finish(m, Residency::device), true;
+            }
+            m.stage = Move::Stage::recheck;
+            return true;
+        }
+        case Move::Stage::recheck: {
+            if (!passed(m)) return false;
+            const Hash copied = hasher_.read(m.ticket, nullptr);
+            m.ticket = -1;
+            if (!(copied == b->host_hash)) lost(b, "was written in host memory while it was fetched");
+            finish(m, Residency::device);
+            return true;
+        }
+        default: finish(m, Residency::device); return true;
+    }
+}
+
+}  // namespace udnnmem::pager
