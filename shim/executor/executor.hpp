@@ -152,6 +152,8 @@ class Executor {
   private:
     using CoursePointer = std::shared_ptr<Course>;
     static constexpr std::size_t kMostCourses = 8;
+    static constexpr double kFasterByPlan = 0.98;   // a second plan is worth trying if it promises so much
+    static constexpr double kSpare = 0.01;          // of the memory, for frames that are stranded in a size class
     static constexpr std::size_t kPiece = 2048;     // ops of a passage before the planning thread sees it
     static constexpr std::size_t kWaiting = 64;     // pieces that wait for the planning thread; more are dropped
 
@@ -165,25 +167,30 @@ class Executor {
     void work();
     bool wait_for_work(bool polls);
     void go_on_demand();
+    bool advance(Course& course);
+    std::shared_ptr<Rows> plan(const Course& course, const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look, bool recompute = false);
+    void set_stage(Course& course, Course::Stage stage);
+    profiler::Trace what_is_known(const Course& course);
+    void wake(bool& why);
+    policy::Machine machine(const Course& course);
+    // learning.cpp
     void learn(const profiler::Iteration& iteration, pager::DevicePager& device);
     bool known(std::uint64_t fingerprint);
     void take_passages(pager::DevicePager& device);
     void note_prices(const Sequence& sequence);
     Nanoseconds price(const char* name, std::uint64_t shape, std::size_t bytes);
-    bool advance(Course& course);
-    std::shared_ptr<Rows> plan(const Course& course, const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look, bool recompute = false);
+    // adaptation.cpp
     void offer_better(Course& course, std::shared_ptr<const Rows> rows);
     Nanoseconds fit_costs(Course& course, const Rows& rows, Nanoseconds took);
     void improve(Course& course);
-    void set_stage(Course& course, Course::Stage stage);
-    profiler::Trace what_is_known(const Course& course);
+    // proving.cpp
+    enum class Watched { pending, seen, over };
+    Watched look_at_watch(Course& course, profiler::Trace& trace);
     void make_replayer();
     bool begin_proof(Course& course);
     bool look_at_proof(Course& course);
     void end_proof(Course& course, bool resumed);
     bool followed_of_late(const Course& course);
-    void wake(bool& why);
-    policy::Machine machine(const Course& course);
     // stored.cpp
     void load();
     bool find_device();
@@ -194,9 +201,6 @@ class Executor {
     void note_stranger();
     void discard_strangers(bool at_end);
     void store() noexcept;
-
-    enum class Watched { pending, seen, over };
-    Watched look_at_watch(Course& course, profiler::Trace& trace);
 
     // The launch path's, without a lock.
     CUresult replay_for(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept;

@@ -2,46 +2,30 @@
 // it is known what the ops write.
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstdlib>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "policy/compiled.hpp"
 #include "policy/simulator.hpp"
-#include "profiler/trace/writer/json_line.hpp"
 #include "shim/executor/executor.hpp"
 #include "shim/executor/recompute.hpp"
 
 namespace udnnmem::executor {
 namespace {
 
-constexpr double kFasterByPlan = 0.98;    // a second plan is worth trying if it promises so much
 // Costs of this executor on a card: frames are taken when an op is launched, some ops ahead of the device (so many that it
 // has work meanwhile), and a move is noticed by a mover that looks every now and then. With none ahead, an op that takes memory
 // is submitted only when the op before it has ended: the device waits for kSubmission.
 constexpr int kLeastAhead = 2, kMostAhead = 8;
 constexpr Nanoseconds kWorkAhead{400'000}, kSubmission{20'000};
 constexpr Nanoseconds kTurnaround{100'000}, kLatency{50'000};
-constexpr double kChanged = 0.03;         // what is measured is news if it differs by so much from what was planned with
-constexpr double kAsPromised = 1.02;      // a plan that takes no longer is as good as it said
-constexpr double kLessThanPromised = 0.97;   // one that takes no longer was made for moves that cost more than they do
-constexpr double kMostCosts = 2;          // that moves may be found to have, of what is assumed
-constexpr double kSlowerLink = 0.93;
 constexpr double kAssumedLink = 12e9;     // bytes per second, until the first moves were timed
 constexpr double kFewerAhead = 1.02;      // fewer ops ready ahead of the device have to promise so much
-constexpr int kTimesBesideRecorder = 4;   // that a passage has to come while the recorder may still find it
-constexpr std::uint64_t kPatience = 32;   // iterations' worth of other ops, with a proof whose sequence is not followed
-constexpr double kSpare = 0.01;           // of the memory, for frames that are stranded in a size class
 constexpr std::chrono::milliseconds kPoll(10);  // for what comes without a notice
 
 struct Stopped {};
 
 Nanoseconds scaled(Nanoseconds time, double by) { return Nanoseconds(static_cast<std::int64_t>(by * static_cast<double>(time.value))); }
-
-double ratio(Nanoseconds a, Nanoseconds b) { return static_cast<double>(a.value) / static_cast<double>(b.value); }
-bool as_promised(Nanoseconds took, Nanoseconds promised) { return ratio(took, promised) <= kAsPromised && ratio(took, promised) > kLessThanPromised; }
 
 // Ops that take memory for what they make.
 std::int64_t takers(const profiler::Trace& trace) {
@@ -206,82 +190,6 @@ void Executor::work() {
         }
 }
 
-// Whether a course has that fingerprint.
-bool Executor::known(std::uint64_t fingerprint) {
-    std::lock_guard lock(mutex_);
-    return std::any_of(courses_.begin(), courses_.end(), [&](const CoursePointer& c) { return c->fingerprint() == fingerprint; });
-}
-
-// A course of its own from now on, followed so that demand paging is measured too.
-void Executor::learn(const profiler::Iteration& iteration, pager::DevicePager& device) {
-    Sequence sequence = make_sequence(iteration, device.small_below(), device.granule(), [this](std::uint64_t at) { return pager_.find(at); });
-    if (sequence.steps.size() < static_cast<std::size_t>(profiler::IterationFinder::fewest)) return;
-    auto made = std::make_shared<Course>(learned_, std::move(sequence), pager_);
-    if (known(made->fingerprint())) return;
-    {
-        std::lock_guard lock(mutex_);
-        note_stranger();
-    }
-    const Sequence& learned = made->sequence;
-    const auto room = device.room();
-    if (!on() && policy::CompiledTrace(learned.plan_trace).peak_live <= static_cast<std::int64_t>(static_cast<double>(room.movable) * (1 - kSpare)) &&
-        device.memory().live <= room.movable) {
-        kept_ = std::make_unique<profiler::Iteration>(iteration);   // nothing to plan, until something is moved
-        kept_back_.store(true);
-        return;
-    }
-    note_prices(learned);
-    std::lock_guard lock(mutex_);
-    if (courses_.size() == kMostCourses) {
-        const auto oldest = std::min_element(courses_.begin(), courses_.end(), [&](const CoursePointer& a, const CoursePointer& b) {
-            const auto worth = [&](const CoursePointer& c) { return std::tuple(c.get() == active_, c->followed_at, c->sequence.steps.size()); };
-            return worth(a) < worth(b);
-        });
-        if (last_ == oldest->get()) last_ = nullptr;
-        end_proof(**oldest, false);
-        courses_.erase(oldest);
-    }
-    device_ = &device;
-    courses_.push_back(std::move(made));
-    ++learned_;
-    settings_.say("sequence " + std::to_string(learned_ - 1) + " of " + std::to_string(learned.steps.size()) + " ops is known");
-    watching_.store(true);
-    on_.store(true);
-}
-
-void Executor::take_passages(pager::DevicePager& device) {
-    std::vector<Passage> taken;
-    {
-        std::lock_guard lock(mutex_);
-        taken.swap(passages_);
-    }
-    // The recorder sees more of a sequence: its times, and what lies in slabs.
-    const int times = !taken.empty() && settings_.recorder_listens && settings_.recorder_listens() ? kTimesBesideRecorder : 2;
-    for (Passage& passage : taken)
-        if (const auto found = unknown_.take(std::move(passage), [this](std::uint64_t print) { return known(print); }, times)) learn(*found, device);
-}
-
-void Executor::note_prices(const Sequence& sequence) {
-    double ns = 0, bytes = 0;
-    for (std::size_t k = 0; k < sequence.steps.size(); ++k) {
-        const Sequence::Step& step = sequence.steps[k];
-        const Nanoseconds took = sequence.plan_trace.ops[k].duration;
-        double named = 1;
-        for (std::uint32_t i = step.first; i < step.first + step.count; ++i) named += static_cast<double>(sequence.plan_trace.buffers[static_cast<std::size_t>(sequence.uses[i].buffer)].bytes.value);
-        prices_[step.shape] = took;
-        price_per_byte_[step.name] = static_cast<double>(took.value) / named;
-        ns += static_cast<double>(took.value), bytes += named;
-    }
-    price_per_byte_[""] = ns / bytes;
-}
-
-// Of an op that was not measured: what the same op took, or one of that name for each byte, or any.
-Nanoseconds Executor::price(const char* name, std::uint64_t shape, std::size_t bytes) {
-    if (const auto same = prices_.find(shape); same != prices_.end()) return same->second;
-    const auto like = price_per_byte_.find(name);
-    return Nanoseconds(static_cast<std::int64_t>((like != price_per_byte_.end() ? like->second : price_per_byte_[""]) * static_cast<double>(bytes)));
-}
-
 // The next thing to do for a course. True: there is more to come, which nobody gives notice of.
 bool Executor::advance(Course& course) {
     const profiler::Trace& trace = course.sequence.plan_trace;
@@ -347,199 +255,6 @@ profiler::Trace Executor::what_is_known(const Course& course) {
 void Executor::set_stage(Course& course, Course::Stage stage) {
     std::lock_guard lock(mutex_);
     course.stage = stage;
-}
-
-// Finds what moves cost, by the time that the simulator then gives a plan which was measured to take `took`: sets course.costs,
-// between 0 and kMostCosts. Returns the simulator's time with that; 0: it cannot say.
-Nanoseconds Executor::fit_costs(Course& course, const Rows& rows, Nanoseconds took) {
-    if (!rows.plan) return Nanoseconds(0);
-    const profiler::Trace trace = what_is_known(course);
-    const auto simulated = [&](double costs) {
-        course.costs = costs;
-        policy::Machine m = machine(course);
-        m.lookahead = rows.lookahead, m.memory = rows.memory, m.host = rows.host;
-        const policy::Outcome outcome = policy::simulate(trace, m, *rows.plan);
-        return outcome.valid ? outcome.time : Nanoseconds(0);
-    };
-    const double before = course.costs;
-    Nanoseconds time = simulated(before);
-    double low = 0, high = kMostCosts;
-    for (int steps = 8; time.value && !as_promised(took, time) && steps; --steps) {
-        time = simulated((low + high) / 2);
-        (time < took ? low : high) = course.costs;
-    }
-    if (!time.value) course.costs = before;
-    return time;
-}
-
-// What was measured of the plan in force goes into the next one, if the two differ by enough: how long ops take, what links
-// carry, what moves cost. Where that does not say why it is slower than it promised, by slower links.
-void Executor::improve(Course& course) {
-    std::vector<Course::Actual> actual;
-    std::shared_ptr<const Rows> now;
-    Nanoseconds measured;
-    {
-        std::lock_guard lock(mutex_);
-        actual = course.actual();
-        now = course.in_force();
-        ++course.improved;
-        measured = course.typical();
-    }
-    if (!now) return;
-    std::int64_t changed = 0, ideal = 0;
-    for (std::size_t k = 0; k < actual.size(); ++k) {
-        Nanoseconds& takes = course.seen.ops[k].duration;
-        if (actual[k].took.value >= 0) {
-            changed += std::abs(actual[k].took.value - takes.value);
-            takes = actual[k].took;
-        }
-        ideal += takes.value;
-    }
-    course.seen.header.ideal = Nanoseconds(ideal);
-    const auto far = [](double a, double b) { return b > 0 && std::abs(a / b - 1) > kChanged; };
-    std::string change;
-    const auto add = [&change](const std::string& what) { change += (change.empty() ? "" : ", ") + what; };
-    const double share = static_cast<double>(changed) / static_cast<double>(std::max<std::int64_t>(1, ideal));
-    if (share > kChanged) add("op times differ by " + std::to_string(static_cast<int>(100 * share)) + " %");
-    const bool moved = device_->room().in > 0;
-    policy::Machine m = machine(course);
-    if (moved && (far(m.link_in, now->link_in) || far(m.link_out, now->link_out)))
-        add("links carry " + std::to_string(static_cast<long>(m.link_in / 1e6)) + " MB/s in, " + std::to_string(static_cast<long>(m.link_out / 1e6)) + " MB/s out");
-    if (!as_promised(measured, now->promised)) {
-        const double before = course.costs;
-        const Nanoseconds again = fit_costs(course, *now, measured);
-        if (course.costs != before) add("moves cost " + std::to_string(static_cast<int>(100 * course.costs)) + " % of what is assumed");
-        else if (change.empty() && measured > now->promised) course.links *= kSlowerLink, add("slower links reckoned with");
-        if (again.value && again < now->promised) {   // a promise stays, unless it can be a better one
-            std::lock_guard lock(mutex_);
-            course.promise_again(*now, again);
-        }
-    }
-    if (change.empty()) return;
-    m = machine(course);
-    if (!moved && now->link_in > 0) m.link_in = now->link_in, m.link_out = now->link_out;
-    const auto better = plan(course, what_is_known(course), m, settings_.second_look, course.proven);
-    if (!better) return;
-    better->change = change;
-    settings_.say("sequence " + std::to_string(course.id) + " takes " + std::to_string(measured.value / 1000) + " us by plan; another plan: " + change);
-    std::lock_guard lock(mutex_);
-    course.offer(better);
-}
-
-void Executor::offer_better(Course& course, std::shared_ptr<const Rows> rows) {
-    if (!rows || (course.promised.value && static_cast<double>(rows->promised.value) >= kFasterByPlan * static_cast<double>(course.promised.value))) return;
-    course.promised = rows->promised;
-    std::lock_guard lock(mutex_);
-    course.offer(std::move(rows));
-}
-
-// With mutex_ held.
-void Executor::make_replayer() {
-    if (replayer_owner_) return;
-    replayer_owner_ = std::make_unique<replay::Replayer>(pager_, *device_, settings_.verify_replay, settings_.flip);
-    replayer_.store(replayer_owner_.get());
-}
-
-// Whether it is worth while to find out what can be run again, and possible.
-bool Executor::begin_proof(Course& course) {
-    const bool gains = settings_.planner->needs_recompute || static_cast<double>(course.sequence.plan_trace.header.ideal.value) < kFasterByPlan * static_cast<double>(course.promised.value);
-    if (!settings_.recompute || !gains) return false;
-    for (const profiler::TraceOp& op : course.sequence.plan_trace.ops)
-        if (op.stream != 0) {
-            (settings_.planner->needs_recompute ? settings_.note : settings_.say)("sequence " + std::to_string(course.id) + " runs in several streams: nothing of it is dropped");
-            return false;
-        }
-    std::lock_guard lock(mutex_);
-    // What is in graphs is known node by node only where they are launched so; what outlives the iteration has no time to be dropped.
-    const Sequence& sequence = course.sequence;
-    const bool graphs = std::any_of(sequence.steps.begin(), sequence.steps.end(), [&](const Sequence::Step& s) {
-        return std::string_view(s.name) == graph_launch && std::any_of(sequence.uses.begin() + s.first, sequence.uses.begin() + s.first + s.count, [&](const Sequence::Use& u) { return !sequence.lasts(static_cast<std::size_t>(u.buffer)); });
-    });
-    if (graphs && !whole_graphs_) {
-        for (const CoursePointer& c : courses_)
-            if (c.get() == &course) whole_graphs_ = c;
-        settings_.say("sequence " + std::to_string(course.id) + " launches graphs: from here on node by node, so that what they make can be dropped");
-        pieces_.store(true);
-        return false;
-    }
-    std::lock_guard proof(proof_mutex_);
-    make_replayer();
-    for (const CoursePointer& c : courses_)
-        if (c.get() == &course) proving_ = c;
-    if (!proving_) return false;
-    if (course.proof && !course.proof->failed()) {   // where it was left
-        proves_.store(true);
-        return true;
-    }
-    course.known = std::make_shared<replay::Known>();
-    course.known->program = course.sequence.program;
-    for (const profiler::TraceOp& op : course.sequence.plan_trace.ops) {
-        course.known->ops.emplace_back();
-        course.known->ops.back().takes = op.duration;
-    }
-    course.proof = std::make_unique<replay::Proof>(replayer_.load()->work(), *course.known);
-    proves_.store(true);
-    return true;
-}
-
-// Else its proof would keep all others waiting.
-bool Executor::followed_of_late(const Course& course) {
-    std::lock_guard lock(mutex_);
-    return ops_ - course.followed_at <= kPatience * course.sequence.steps.size();
-}
-
-// `resumed`: some time later; a program may come to the sequence for a few iterations at a time.
-void Executor::end_proof(Course& course, bool resumed) {
-    std::lock_guard proof(proof_mutex_);
-    if (!resumed) course.proof = nullptr;
-    if (proving_.get() != &course) return;
-    proving_ = nullptr;
-    proves_.store(false);
-}
-
-// True: it is over.
-bool Executor::look_at_proof(Course& course) {
-    std::lock_guard proof(proof_mutex_);
-    if (course.proof->queued() && pager_.streams().complete(pager_.streams().all_streams(), course.proof->number())) course.proof->evaluate();
-    if (!course.proof->over()) return false;
-    proving_ = nullptr;
-    proves_.store(false);
-    if (!course.proof->failed()) find_versions(*course.known, course.sequence);
-    course.proven = !course.proof->failed();
-    if (course.proven) settings_.say("sequence " + std::to_string(course.id) + ": " + summary_of(*course.known));
-    course.proof = nullptr;
-    return true;
-}
-
-// For the trace file (profiler/trace/README.md): what each op names and was not seen to write, by the run's numbers of buffers.
-static std::string unchanged_lines(const profiler::Trace& may, const profiler::Trace& does) {
-    std::string lines;
-    for (std::size_t k = 0; k < may.ops.size() && k < does.ops.size(); ++k) {
-        std::vector<std::int64_t> buffers;
-        for (const BufferId id : may.ops[k].writes)
-            if (const std::int32_t run_id = may.buffers[static_cast<std::size_t>(id.value)].run_id; run_id >= 0 && !std::binary_search(does.ops[k].writes.begin(), does.ops[k].writes.end(), id)) buffers.push_back(run_id);
-        if (buffers.empty()) continue;
-        profiler::JsonLine line("unchanged");
-        line.add("ops", static_cast<std::int64_t>(may.ops.size())).add("op", static_cast<std::int64_t>(k)).add("name", may.ops[k].name).add("buffers", buffers);
-        lines += line.finish();
-    }
-    return lines;
-}
-
-// Takes what the watch saw into the trace, once it has seen all of it.
-Executor::Watched Executor::look_at_watch(Course& course, profiler::Trace& trace) {
-    std::lock_guard lock(mutex_);
-    const bool over = !course.watch || course.watch->gave_up();
-    const bool seen = !over && course.watch->queued() && course.watched && pager_.streams().complete(pager_.streams().all_streams(), course.watched);
-    if (!over && !seen) return Watched::pending;
-    if (seen) {
-        const WriteWatch::Seen uses = course.watch->apply(trace);
-        if (settings_.record) settings_.record(unchanged_lines(course.sequence.plan_trace, trace));
-        settings_.say(std::to_string(uses.writes) + " of " + std::to_string(uses.all) + " uses of buffers were seen to write");
-    }
-    course.watch = nullptr;
-    watching_.store(std::any_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->watch && !c->watch->gave_up() && !c->watch->queued(); }));
-    return seen ? Watched::seen : Watched::over;
 }
 
 }  // namespace udnnmem::executor

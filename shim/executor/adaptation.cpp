@@ -1,0 +1,107 @@
+// Executor: a plan that was measured, and what is made of that.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "policy/simulator.hpp"
+#include "shim/executor/executor.hpp"
+
+namespace udnnmem::executor {
+namespace {
+
+constexpr double kChanged = 0.03;         // what is measured is news if it differs by so much from what was planned with
+constexpr double kAsPromised = 1.02;      // a plan that takes no longer is as good as it said
+constexpr double kLessThanPromised = 0.97;   // one that takes no longer was made for moves that cost more than they do
+constexpr double kMostCosts = 2;          // that moves may be found to have, of what is assumed
+constexpr double kSlowerLink = 0.93;
+
+double ratio(Nanoseconds a, Nanoseconds b) { return static_cast<double>(a.value) / static_cast<double>(b.value); }
+bool as_promised(Nanoseconds took, Nanoseconds promised) { return ratio(took, promised) <= kAsPromised && ratio(took, promised) > kLessThanPromised; }
+
+}  // namespace
+
+// Finds what moves cost, by the time that the simulator then gives a plan which was measured to take `took`: sets course.costs,
+// between 0 and kMostCosts. Returns the simulator's time with that; 0: it cannot say.
+Nanoseconds Executor::fit_costs(Course& course, const Rows& rows, Nanoseconds took) {
+    if (!rows.plan) return Nanoseconds(0);
+    const profiler::Trace trace = what_is_known(course);
+    const auto simulated = [&](double costs) {
+        course.costs = costs;
+        policy::Machine m = machine(course);
+        m.lookahead = rows.lookahead, m.memory = rows.memory, m.host = rows.host;
+        const policy::Outcome outcome = policy::simulate(trace, m, *rows.plan);
+        return outcome.valid ? outcome.time : Nanoseconds(0);
+    };
+    const double before = course.costs;
+    Nanoseconds time = simulated(before);
+    double low = 0, high = kMostCosts;
+    for (int steps = 8; time.value && !as_promised(took, time) && steps; --steps) {
+        time = simulated((low + high) / 2);
+        (time < took ? low : high) = course.costs;
+    }
+    if (!time.value) course.costs = before;
+    return time;
+}
+
+// What was measured of the plan in force goes into the next one, if the two differ by enough: how long ops take, what links
+// carry, what moves cost. Where that does not say why it is slower than it promised, by slower links.
+void Executor::improve(Course& course) {
+    std::vector<Course::Actual> actual;
+    std::shared_ptr<const Rows> now;
+    Nanoseconds measured;
+    {
+        std::lock_guard lock(mutex_);
+        actual = course.actual();
+        now = course.in_force();
+        ++course.improved;
+        measured = course.typical();
+    }
+    if (!now) return;
+    std::int64_t changed = 0, ideal = 0;
+    for (std::size_t k = 0; k < actual.size(); ++k) {
+        Nanoseconds& takes = course.seen.ops[k].duration;
+        if (actual[k].took.value >= 0) {
+            changed += std::abs(actual[k].took.value - takes.value);
+            takes = actual[k].took;
+        }
+        ideal += takes.value;
+    }
+    course.seen.header.ideal = Nanoseconds(ideal);
+    const auto far = [](double a, double b) { return b > 0 && std::abs(a / b - 1) > kChanged; };
+    std::string change;
+    const auto add = [&change](const std::string& what) { change += (change.empty() ? "" : ", ") + what; };
+    const double share = static_cast<double>(changed) / static_cast<double>(std::max<std::int64_t>(1, ideal));
+    if (share > kChanged) add("op times differ by " + std::to_string(static_cast<int>(100 * share)) + " %");
+    const bool moved = device_->room().in > 0;
+    policy::Machine m = machine(course);
+    if (moved && (far(m.link_in, now->link_in) || far(m.link_out, now->link_out)))
+        add("links carry " + std::to_string(static_cast<long>(m.link_in / 1e6)) + " MB/s in, " + std::to_string(static_cast<long>(m.link_out / 1e6)) + " MB/s out");
+    if (!as_promised(measured, now->promised)) {
+        const double before = course.costs;
+        const Nanoseconds again = fit_costs(course, *now, measured);
+        if (course.costs != before) add("moves cost " + std::to_string(static_cast<int>(100 * course.costs)) + " % of what is assumed");
+        else if (change.empty() && measured > now->promised) course.links *= kSlowerLink, add("slower links reckoned with");
+        if (again.value && again < now->promised) {   // a promise stays, unless it can be a better one
+            std::lock_guard lock(mutex_);
+            course.promise_again(*now, again);
+        }
+    }
+    if (change.empty()) return;
+    m = machine(course);
+    if (!moved && now->link_in > 0) m.link_in = now->link_in, m.link_out = now->link_out;
+    const auto better = plan(course, what_is_known(course), m, settings_.second_look, course.proven);
+    if (!better) return;
+    better->change = change;
+    settings_.say("sequence " + std::to_string(course.id) + " takes " + std::to_string(measured.value / 1000) + " us by plan; another plan: " + change);
+    std::lock_guard lock(mutex_);
+    course.offer(better);
+}
+
+void Executor::offer_better(Course& course, std::shared_ptr<const Rows> rows) {
+    if (!rows || (course.promised.value && static_cast<double>(rows->promised.value) >= kFasterByPlan * static_cast<double>(course.promised.value))) return;
+    course.promised = rows->promised;
+    std::lock_guard lock(mutex_);
+    course.offer(std::move(rows));
+}
+
+}  // namespace udnnmem::executor

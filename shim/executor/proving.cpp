@@ -1,0 +1,126 @@
+// Executor: what it is seen that ops write, and the proof that they may be run again.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "profiler/trace/writer/json_line.hpp"
+#include "shim/executor/executor.hpp"
+#include "shim/executor/recompute.hpp"
+
+namespace udnnmem::executor {
+namespace {
+
+constexpr std::uint64_t kPatience = 32;   // iterations' worth of other ops, with a proof whose sequence is not followed
+
+}  // namespace
+
+// With mutex_ held.
+void Executor::make_replayer() {
+    if (replayer_owner_) return;
+    replayer_owner_ = std::make_unique<replay::Replayer>(pager_, *device_, settings_.verify_replay, settings_.flip);
+    replayer_.store(replayer_owner_.get());
+}
+
+// Whether it is worth while to find out what can be run again, and possible.
+bool Executor::begin_proof(Course& course) {
+    const bool gains = settings_.planner->needs_recompute || static_cast<double>(course.sequence.plan_trace.header.ideal.value) < kFasterByPlan * static_cast<double>(course.promised.value);
+    if (!settings_.recompute || !gains) return false;
+    for (const profiler::TraceOp& op : course.sequence.plan_trace.ops)
+        if (op.stream != 0) {
+            (settings_.planner->needs_recompute ? settings_.note : settings_.say)("sequence " + std::to_string(course.id) + " runs in several streams: nothing of it is dropped");
+            return false;
+        }
+    std::lock_guard lock(mutex_);
+    // What is in graphs is known node by node only where they are launched so; what outlives the iteration has no time to be dropped.
+    const Sequence& sequence = course.sequence;
+    const bool graphs = std::any_of(sequence.steps.begin(), sequence.steps.end(), [&](const Sequence::Step& s) {
+        return std::string_view(s.name) == graph_launch && std::any_of(sequence.uses.begin() + s.first, sequence.uses.begin() + s.first + s.count, [&](const Sequence::Use& u) { return !sequence.lasts(static_cast<std::size_t>(u.buffer)); });
+    });
+    if (graphs && !whole_graphs_) {
+        for (const CoursePointer& c : courses_)
+            if (c.get() == &course) whole_graphs_ = c;
+        settings_.say("sequence " + std::to_string(course.id) + " launches graphs: from here on node by node, so that what they make can be dropped");
+        pieces_.store(true);
+        return false;
+    }
+    std::lock_guard proof(proof_mutex_);
+    make_replayer();
+    for (const CoursePointer& c : courses_)
+        if (c.get() == &course) proving_ = c;
+    if (!proving_) return false;
+    if (course.proof && !course.proof->failed()) {   // where it was left
+        proves_.store(true);
+        return true;
+    }
+    course.known = std::make_shared<replay::Known>();
+    course.known->program = course.sequence.program;
+    for (const profiler::TraceOp& op : course.sequence.plan_trace.ops) {
+        course.known->ops.emplace_back();
+        course.known->ops.back().takes = op.duration;
+    }
+    course.proof = std::make_unique<replay::Proof>(replayer_.load()->work(), *course.known);
+    proves_.store(true);
+    return true;
+}
+
+// Else its proof would keep all others waiting.
+bool Executor::followed_of_late(const Course& course) {
+    std::lock_guard lock(mutex_);
+    return ops_ - course.followed_at <= kPatience * course.sequence.steps.size();
+}
+
+// `resumed`: some time later; a program may come to the sequence for a few iterations at a time.
+void Executor::end_proof(Course& course, bool resumed) {
+    std::lock_guard proof(proof_mutex_);
+    if (!resumed) course.proof = nullptr;
+    if (proving_.get() != &course) return;
+    proving_ = nullptr;
+    proves_.store(false);
+}
+
+// True: it is over.
+bool Executor::look_at_proof(Course& course) {
+    std::lock_guard proof(proof_mutex_);
+    if (course.proof->queued() && pager_.streams().complete(pager_.streams().all_streams(), course.proof->number())) course.proof->evaluate();
+    if (!course.proof->over()) return false;
+    proving_ = nullptr;
+    proves_.store(false);
+    if (!course.proof->failed()) find_versions(*course.known, course.sequence);
+    course.proven = !course.proof->failed();
+    if (course.proven) settings_.say("sequence " + std::to_string(course.id) + ": " + summary_of(*course.known));
+    course.proof = nullptr;
+    return true;
+}
+
+// For the trace file (profiler/trace/README.md): what each op names and was not seen to write, by the run's numbers of buffers.
+static std::string unchanged_lines(const profiler::Trace& may, const profiler::Trace& does) {
+    std::string lines;
+    for (std::size_t k = 0; k < may.ops.size() && k < does.ops.size(); ++k) {
+        std::vector<std::int64_t> buffers;
+        for (const BufferId id : may.ops[k].writes)
+            if (const std::int32_t run_id = may.buffers[static_cast<std::size_t>(id.value)].run_id; run_id >= 0 && !std::binary_search(does.ops[k].writes.begin(), does.ops[k].writes.end(), id)) buffers.push_back(run_id);
+        if (buffers.empty()) continue;
+        profiler::JsonLine line("unchanged");
+        line.add("ops", static_cast<std::int64_t>(may.ops.size())).add("op", static_cast<std::int64_t>(k)).add("name", may.ops[k].name).add("buffers", buffers);
+        lines += line.finish();
+    }
+    return lines;
+}
+
+// Takes what the watch saw into the trace, once it has seen all of it.
+Executor::Watched Executor::look_at_watch(Course& course, profiler::Trace& trace) {
+    std::lock_guard lock(mutex_);
+    const bool over = !course.watch || course.watch->gave_up();
+    const bool seen = !over && course.watch->queued() && course.watched && pager_.streams().complete(pager_.streams().all_streams(), course.watched);
+    if (!over && !seen) return Watched::pending;
+    if (seen) {
+        const WriteWatch::Seen uses = course.watch->apply(trace);
+        if (settings_.record) settings_.record(unchanged_lines(course.sequence.plan_trace, trace));
+        settings_.say(std::to_string(uses.writes) + " of " + std::to_string(uses.all) + " uses of buffers were seen to write");
+    }
+    course.watch = nullptr;
+    watching_.store(std::any_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->watch && !c->watch->gave_up() && !c->watch->queued(); }));
+    return seen ? Watched::seen : Watched::over;
+}
+
+}  // namespace udnnmem::executor
