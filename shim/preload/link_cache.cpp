@@ -5,9 +5,13 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -16,6 +20,7 @@ namespace {
 
 constexpr const char* kFirst = "udnnmem link 1\n";
 constexpr std::size_t kLongest = 4096;
+constexpr std::size_t kMostCards = 64;   // that are remembered; of more (cards of a cloud, software GPUs) the newest
 
 // Empty: there is no place for it.
 std::string folder() {
@@ -31,6 +36,17 @@ std::string file_of(const std::string& card) {
     for (char& c : host)
         if (c == '/') c = '_';
     return "/link-" + std::string(host) + "-" + card;
+}
+
+void forget_oldest(const std::string& place) {
+    namespace fs = std::filesystem;
+    std::vector<std::pair<fs::file_time_type, fs::path>> files;
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(place, error))
+        if (entry.path().filename().string().starts_with("link-")) files.emplace_back(entry.last_write_time(error), entry.path());
+    if (files.size() <= kMostCards) return;
+    std::sort(files.begin(), files.end());
+    for (std::size_t i = 0; i + kMostCards < files.size(); ++i) fs::remove(files[i].second, error);
 }
 
 }  // namespace
@@ -75,6 +91,7 @@ void write_link(const std::string& card, const pager::LinkSpeeds& speeds) noexce
     const bool written = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
     ::close(file);
     if (!written || ::rename(made.c_str(), path.c_str()) != 0) ::unlink(made.c_str());
+    forget_oldest(place);
 } catch (...) {
 }
 

@@ -284,6 +284,7 @@ void Session::first_launch() noexcept {
 }
 
 void Session::start_learning() {
+    if (options_.policy == Policy::demand && !options_.plan.off()) log::warn("UDNNMEM_PLAN={}: policy demand makes no plan and follows none; the file is left alone", options_.plan.text);
     if (options_.policy != Policy::demand) {
         executor::Executor::Settings settings;
         settings.planner = policy::find_planner(name_of(options_.policy));
@@ -337,8 +338,9 @@ void Session::introduce(pager::DevicePager& d) {
     const auto s = d.stats();
     const auto size = [](std::size_t bytes) { return bytes < std::size_t{1} << 30 ? fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)) : fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30)); };
     if (!options_.quiet)
-        log::note("{} manages device {}{}: budget {}, host budget {}, policy {}", UDNNMEM_VERSION, static_cast<int>(d.device()),
-                  ranks_on_[d.device() & 63] > 1 ? fmt::format(" with {} others", ranks_on_[d.device() & 63] - 1) : "", size(s.budget), size(s.host_budget), name_of(options_.policy));
+        log::note("{} manages device {}{}: budget {}, host budget {}, policy {}{}", UDNNMEM_VERSION, static_cast<int>(d.device()),
+                  ranks_on_[d.device() & 63] > 1 ? fmt::format(" with {} other{}", ranks_on_[d.device() & 63] - 1, ranks_on_[d.device() & 63] > 2 ? "s" : "") : "", size(s.budget), size(s.host_budget),
+                  name_of(options_.policy), trace_ ? ", trace " + trace_->path() : "");   // a program that is killed says it no more
     if (!trace_) return;
     profiler::RunConfig config;
     config.device = d.device();

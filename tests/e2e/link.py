@@ -2,7 +2,7 @@
 """The link is measured before anything has moved: each way, both at once, by size, in less than 200 ms; once for a device, as
 long as it is what it was. On the modelled device, whose link is known exactly.
 """
-import json, pathlib, re, subprocess, sys, tempfile
+import json, os, pathlib, re, subprocess, sys, tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import BUILD, WORKLOADS, Run, Suite, environment, settled
 
@@ -53,13 +53,22 @@ def main():
         kept.unlink()
         link, _, _, _ = run("hurried", UDNNMEM_TEST_LINK_MS=0)
         suite.check(link["in_bytes_per_second"] > 0 and len(link["by_size"]) == 1 and not kept.exists(), "what was found in a hurry is not kept", f"    {link}")
-        quick = settled(lambda ms: ms < 200, lambda: run("as it comes", cached=False, UDNNMEM_TEST_LINK_MS=120)[1] or 1e9)
-        suite.check(quick < 200, "in less than 200 ms", f"    {quick} ms")
+        quick = settled(lambda ms: ms < 200, lambda: run("as it comes", cached=False, UDNNMEM_TEST_LINK_MS=120)[1] or 1e9, tries=10)
+        suite.check(quick < 200, "in less than 200 ms, where the machine lets it", f"    {quick} ms")
         kept.mkdir()
         link, _, _, _ = run("a folder in its place")
         suite.check(within(link["in_bytes_per_second"], 12e9), "a folder in its place: measured", f"    {link}")
         link, _, _, _ = run("no place", cached=False)
         suite.check(within(link["in_bytes_per_second"], 12e9), "no place to keep it: measured", f"    {link}")
+
+        # Cards of a cloud come and go: of very many the newest are remembered.
+        kept.rmdir()
+        for i in range(70):
+            (cache / "udnnmem" / f"link-old-{i}").write_text("old")
+            os.utime(cache / "udnnmem" / f"link-old-{i}", (i, i))
+        run("very many cards")
+        left = [p.name for p in (cache / "udnnmem").iterdir()]
+        suite.check(len(left) == 64 and kept.name in left and "link-old-69" in left and "link-old-6" not in left, "very many cards: the newest are kept", f"    {sorted(left)}")
 
         # However slow the link, it takes no longer; however small the budget, nothing breaks.
         link, took, _, _ = run("slow", rate_in=2e8, rate_out=1e8, cached=False)

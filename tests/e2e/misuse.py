@@ -43,6 +43,7 @@ def options():
     case("UDNNMEM_ONLY=other", [], preloaded(UDNNMEM_ONLY="other*"))
     case("UDNNMEM_ONLY=digits*", ["manages device 0", "device 0: budget"], preloaded(UDNNMEM_ONLY="other*,digits-r*"))
     case("UDNNMEM_QUIET=1", [], preloaded(UDNNMEM_QUIET=1))
+    case("a file for plans where there are none", ["UDNNMEM_PLAN=x.plan: policy demand makes no plan"], preloaded(UDNNMEM_PLAN="x.plan", UDNNMEM_POLICY="demand", UDNNMEM_QUIET=1))
     case("a budget beyond the device", ["a budget of 10995116277760 bytes is more than it has: 33554432 are used"], preloaded(UDNNMEM_BUDGET="10TiB", SOFTGPU_MEMORY="32MiB", UDNNMEM_QUIET=1))
     case("a budget below a granule", ["a budget of 1024 bytes is less than one granule: 65536 are used", "the budget is exceeded"], preloaded(UDNNMEM_BUDGET="1KiB", UDNNMEM_QUIET=1))
 
@@ -68,7 +69,7 @@ def traces(folder):
                 "the report reads it", report.stdout + report.stderr)
 
     loud = preloaded(UDNNMEM_TRACE=folder / "loud.jsonl")
-    case("a trace, and what to type to read it", ["manages device 0", f"verified moves; udnnmem report {folder}/loud.jsonl"], loud)
+    case("a trace, and what to type to read it", [f"policy udnn, trace {folder}/loud.jsonl", f"verified moves; udnnmem report {folder}/loud.jsonl"], loud)
     case("a name that a shell would take apart", ["manages device 0", f"verified moves; udnnmem report '{folder}/my run.jsonl'"], preloaded(UDNNMEM_TRACE=folder / "my run.jsonl"))
     case("a trace that was lost is not offered", ["manages device 0", "cannot write the trace /dev/full", "device 0: budget"], preloaded(UDNNMEM_TRACE="/dev/full"))
 

@@ -9,7 +9,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import BUILD, WORKLOADS, PATIENCE, Run, Suite, environment, settled
 
 PROGRAM = [WORKLOADS / "vadd", "65536", "64"]  # 16 MiB of buffers
-BANNER = re.compile(r"^udnnmem: .* manages device (\d+)(?: with (\d+) others)?: budget (\S+) MiB", re.M)
+BANNER = re.compile(r"^udnnmem: .* manages device (\d+)(?: with (\d+) others?)?: budget (\S+) MiB", re.M)
 MEMORY = 12  # MiB of each device
 
 
