@@ -224,7 +224,7 @@ bool Record::read_integers(const char* field, std::int64_t low, std::int64_t hig
     return true;
 }
 
-Expected<std::int64_t> read_records(const std::string& file, const char* what, std::string_view text, const std::function<bool(Record&)>& each) {
+Expected<Damage> read_records(const std::string& file, const char* what, std::string_view text, const std::function<bool(Record&)>& each) {
     std::int64_t line = 0;
     bool any = false;
     while (!text.empty()) {
@@ -238,21 +238,21 @@ Expected<std::int64_t> read_records(const std::string& file, const char* what, s
         const nlohmann::json object = nlohmann::json::parse(content, nullptr, false);
         if (!any && !object.is_object() && (whole || content[first] != '{')) return failed(file, fmt::format("not {} of udnnmem (JSON lines, plain or zstd)", what));
         any = true;
-        if (object.is_discarded() && !whole) break;
-        if (!object.is_object()) return line;
+        if (!object.is_object()) return Damage{line, object.is_discarded() && !whole};
         const auto kind = object.find("kind");
         if (kind == object.end()) return failed(file, fmt::format("line {}: kind: is missing", line));
         if (!kind->is_string()) return failed(file, fmt::format("line {}: kind: must be text, is {}", line, shown(*kind)));
         Record record(file, line, object);
         if (!each(record)) return tl::make_unexpected(record.error());
     }
-    return 0;
+    return Damage{};
 }
 
 Expected<void> for_each_record(const std::string& file, std::string_view text, const std::function<bool(Record&)>& each) {
     const auto damaged = read_records(file, "a plan", text, each);
     if (!damaged) return tl::make_unexpected(damaged.error());
-    if (*damaged) return failed(file, fmt::format("line {}: is not a JSON object", *damaged));
+    if (damaged->cut_short) return failed(file, fmt::format("cut short at line {}: half of a plan is none, write or copy it again", damaged->line));
+    if (damaged->line) return failed(file, fmt::format("line {}: is not a JSON object", damaged->line));
     return {};
 }
 

@@ -2,8 +2,8 @@
 // of a record by type and range. Traces and plans are read with it, so that every complaint has the
 // same shape: "NAME: line 12: op.reads: names buffer 7, which no earlier line defines".
 //
-// Invariants: a file cut short (a crash, a full disk) is read up to its last whole line, which is no
-// error; unknown keys are nobody's business here. No function of this file throws.
+// Invariants: a trace cut short (a crash, a full disk) is read up to its last whole line, which is no
+// error but is noted; unknown keys are nobody's business here. No function of this file throws.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +35,7 @@ class Record {
 public:
     Record(const std::string& file, std::int64_t line, const nlohmann::json& object) : file_(file), line_(line), object_(object) {}
 
+    std::int64_t line() const { return line_; }
     const std::string& kind() const { return object_.at("kind").get_ref<const std::string&>(); }
     bool has(const char* field) const { return object_.contains(field); }
     const nlohmann::json& json() const { return object_; }
@@ -60,11 +61,17 @@ private:
     Error error_;
 };
 
+// From where on a file could not be read.
+struct Damage {
+    std::int64_t line = 0;    // 0: all of it could
+    bool cut_short = false;   // the file ends there
+};
+
 // Calls `each` for every record of `text` in order until it returns false, then hands back that
 // record's error. Blank lines are passed over. A last line without a line end is read if it is whole.
-// A later line that is no JSON object ends it: its number is returned, 0 where there is none.
+// A later line that is no JSON object ends it, as does half of a last one: that is the damage.
 // Error: the first line is no JSON object, so that it is not `what` ("a trace"), or a line's kind is missing or no text.
-Expected<std::int64_t> read_records(const std::string& file, const char* what, std::string_view text, const std::function<bool(Record&)>& each);
+Expected<Damage> read_records(const std::string& file, const char* what, std::string_view text, const std::function<bool(Record&)>& each);
 
 // The same of a plan, where a damaged line is an error: half of one is none.
 Expected<void> for_each_record(const std::string& file, std::string_view text, const std::function<bool(Record&)>& each);

@@ -246,11 +246,12 @@ Expected<RunRecord> parse_run(const std::string& name, std::string_view text) {
     if (!reader.header_seen) return tl::make_unexpected(Error{fmt::format("{}: line 1: header: is missing: not a trace, or cut short before its first line was whole", name)});
     RunRecord run = reader.finish();
     run.path = name;
-    run.damaged = *damaged;
+    if (!damaged->cut_short) run.damaged = damaged->line;   // a run that was killed ends anywhere
     if (reader.iteration_seen) {
         auto iteration = parse_trace(name, text);
         if (!iteration) return tl::make_unexpected(iteration.error());
         run.iteration = std::move(*iteration);
+        if (!run.damaged) run.damaged = run.iteration.damaged;
     }
     return run;
 }

@@ -24,6 +24,7 @@ Phase phase_of(const std::string& name) {
 class Reader {
 public:
     bool take(Record& record) {
+        last_line_ = record.line();
         const std::string& kind = record.kind();
         if (!header_seen_ && kind != "header") return record.fail("kind", "the first record must be the header");
         if (kind == "header") return take_header(record);
@@ -35,6 +36,8 @@ public:
     }
 
     bool header_seen() const { return header_seen_; }
+    std::int64_t last_line() const { return last_line_; }
+    Nanoseconds told() const { return Nanoseconds(times_); }
     Trace& trace() { return trace_; }
 
 private:
@@ -142,9 +145,18 @@ private:
 
     Trace trace_;
     bool header_seen_ = false;
-    std::int64_t sizes_ = 0, workspace_ = 0, times_ = 0;
+    std::int64_t sizes_ = 0, workspace_ = 0, times_ = 0, last_line_ = 0;
     std::vector<std::int64_t> ids_;
 };
+
+// The line from which on a trace is lost. The file of a run that was killed may end within a line, its iteration is whole
+// where the ops take what was said; a file that was copied in part may end with a whole line, and its ops take less than its
+// header says, by more than what is rounded there.
+std::int64_t first_lost(const Damage& seen, Nanoseconds ideal, Nanoseconds told, std::int64_t last_line) {
+    if (seen.cut_short && ideal.value > 0 && told >= ideal) return 0;
+    const bool short_of_time = told < ideal && (ideal - told).value > ideal.value / 100;
+    return seen.line == 0 && short_of_time ? last_line + 1 : seen.line;
+}
 
 // A file that ends early names frees, and buffers, that its ops never reach. What no op names lives from its alloc_op to the
 // iteration's end, or from its begin to its free_op, where it states but one of them.
@@ -194,7 +206,7 @@ Expected<Trace> parse_trace(const std::string& name, std::string_view text) {
     if (!damaged) return tl::make_unexpected(damaged.error());
     if (!reader.header_seen()) return tl::make_unexpected(Error{fmt::format("{}: line 1: header: is missing: not a trace", name)});
     clip_lives(reader.trace());
-    reader.trace().damaged = *damaged;
+    reader.trace().damaged = first_lost(*damaged, reader.trace().header.ideal, reader.told(), reader.last_line());
     return std::move(reader.trace());
 }
 

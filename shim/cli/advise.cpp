@@ -14,6 +14,7 @@
 #include "profiler/trace/trace_io.hpp"
 #include "shim/cli/commands.hpp"
 #include "shim/cli/progress.hpp"
+#include "shim/cli/trace_input.hpp"
 
 namespace udnnmem::cli {
 namespace {
@@ -58,7 +59,7 @@ public:
 
     Advice advise(const std::string& file, const profiler::Trace& trace, const policy::BatchModel* batches, Bytes host) {
         const policy::Liveness live(trace);
-        Advice advice{trace.header.name, file, static_cast<std::int64_t>(trace.ops.size()), trace.header.batch, live.ideal(), live.peak(), live.persistent(), live.largest_working_set()};
+        Advice advice{trace.header.name, file, static_cast<std::int64_t>(trace.ops.size()), trace.header.batch, live.ideal(), live.peak(), live.persistent(), live.largest_working_set(), trace.damaged, damage_of(trace)};
         done_ = 0;
         for (const Links& links : links_) advice.links.push_back(along_memory(trace, live, links, host));
         for (const Card& card : common_cards) advice.cards.push_back(on_card(trace, live, card, batches, host));
@@ -167,8 +168,8 @@ void advise(const AdviseArguments& arguments) {
     for (const std::string& path : arguments.traces) {
         auto trace = profiler::read_trace(path);
         if (!trace) fail(trace.error());
+        warn_of_damage(path, *trace);
         if (trace->ops.empty()) fail(path + ": holds no op");
-        warn_of_damage(path, trace->damaged);
         traces.push_back(std::move(*trace));
     }
     const auto batches = parse_batches(arguments.batches, traces.size());

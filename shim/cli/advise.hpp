@@ -50,6 +50,8 @@ struct Advice {
     std::int64_t ops = 0, batch = 0;
     Nanoseconds ideal;
     Bytes peak, persistent, largest_op;
+    std::int64_t damaged = 0;    // line from which on the file could not be read; 0: all of it could
+    std::string damage;          // in words
     std::vector<LinkAdvice> links;
     std::vector<CardAdvice> cards;
 };

@@ -112,7 +112,8 @@ std::string advice_json(std::span<const Advice> all) {
     };
     const auto optional = [](const auto& value) { return value ? ordered_json(*value) : ordered_json(); };
     for (const Advice& a : all) {
-        ordered_json trace{{"trace", a.name}, {"file", a.file}, {"ops", a.ops}, {"batch", a.batch ? ordered_json(a.batch) : ordered_json()}, {"ideal_ns", a.ideal.value}, {"peak_live_bytes", a.peak.value}, {"persistent_bytes", a.persistent.value}, {"largest_op_bytes", a.largest_op.value}};
+        ordered_json trace{{"trace", a.name}, {"file", a.file}, {"ops", a.ops}, {"batch", a.batch ? ordered_json(a.batch) : ordered_json()}, {"ideal_ns", a.ideal.value}, {"peak_live_bytes", a.peak.value}, {"persistent_bytes", a.persistent.value}, {"largest_op_bytes", a.largest_op.value},
+                           {"damaged_from_line", a.damaged ? ordered_json(a.damaged) : ordered_json()}};
         trace["links"] = ordered_json::array();
         for (const LinkAdvice& link : a.links) {
             ordered_json to{{"link_in", link.links.in}, {"link_out", link.links.out}, {"points", ordered_json::array()}, {"smallest_memory", ordered_json::object()}};
@@ -135,11 +136,12 @@ std::string advice_html(std::span<const Advice> all) {
     std::string html = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>udnnmem advise</title>\n<style>\n"
                        "body{font:15px/1.45 system-ui,sans-serif;max-width:820px;margin:2em auto;padding:0 1em;color:#1c2128;background:#fff}\nh1{font-size:1.3em}h2{font-size:1.1em;margin-top:2em}\n"
                        "table{border-collapse:collapse;margin:.8em 0;font-variant-numeric:tabular-nums}th,td{padding:.2em .7em;text-align:right;border-bottom:1px solid #d8dee4}th:first-child,td:first-child{text-align:left}\n"
-                       "svg{width:100%;font-size:12px}svg text{fill:#57606a}.grid{stroke:#e4e8ec}\n@media(prefers-color-scheme:dark){body{background:#14171c;color:#dde3ea}th,td{border-color:#353c46}.grid{stroke:#2a3038}svg text{fill:#9aa5b1}}\n</style></head><body>\n"
+                       ".warning{padding:.5em .8em;border-left:4px solid #d1580b;background:#fff3e8;color:#1c2128}svg{width:100%;font-size:12px}svg text{fill:#57606a}.grid{stroke:#e4e8ec}\n@media(prefers-color-scheme:dark){body{background:#14171c;color:#dde3ea}th,td{border-color:#353c46}.grid{stroke:#2a3038}svg text{fill:#9aa5b1}}\n</style></head><body>\n"
                        "<h1>Memory, link, card, batch</h1>\n<p>Speed is a share of what the iteration would run at with everything resident. Points show their figures when pointed at.</p>\n";
     for (const Advice& a : all) {
         html += fmt::format("<h2>{}</h2>\n<p>{} ops, batch {}; {} with everything resident. Peak live {}, of it persistent {}; the largest op needs {}.</p>\n", escaped(a.name), human_count(a.ops), a.batch ? human_count(a.batch) : "unknown", human(a.ideal), human(a.peak),
                             human(a.persistent), human(a.largest_op));
+        if (a.damaged) html += fmt::format("<p class=\"warning\">{}: {}.</p>\n", escaped(a.file), escaped(a.damage));
         if (!a.batch) html += "<p>" + ask_for_batches(all.size()) + "</p>\n";
         html += plot(a);
         html += "<table><tr><th>smallest memory for</th>";

@@ -20,6 +20,7 @@
 #include "shim/cli/format.hpp"
 #include "shim/cli/machine_options.hpp"
 #include "shim/cli/progress.hpp"
+#include "shim/cli/trace_input.hpp"
 
 namespace udnnmem::cli {
 namespace {
@@ -79,6 +80,7 @@ nlohmann::ordered_json to_json(const Row& row, const profiler::Trace& trace, con
     number("demand_fetches", o.demand_fetches);
     line["lower_bound"] = bound.name;
     line["trace"] = trace.header.name;
+    line["damaged_from_line"] = trace.damaged ? nlohmann::ordered_json(trace.damaged) : nlohmann::ordered_json();
     line["memory_bytes"] = machine.memory.value;
     line["link_in"] = machine.link_in;
     line["link_out"] = machine.link_out;
@@ -136,8 +138,8 @@ void plan(const PlanArguments& arguments) {
     if (!arguments.emit.empty()) check_output(arguments.emit, arguments.force, std::vector{arguments.trace, arguments.check});
     const auto trace = profiler::read_trace(arguments.trace);
     if (!trace) fail(trace.error());
+    warn_of_damage(arguments.trace, *trace);
     if (trace->ops.empty()) fail(arguments.trace + ": holds no op");
-    warn_of_damage(arguments.trace, trace->damaged);
     const policy::Liveness live(*trace);
 
     policy::Machine machine;

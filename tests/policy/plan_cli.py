@@ -198,6 +198,41 @@ class Tests:
         if FULL:
             print(f"{pathlib.Path(path).name}: advise and the Python simulator differ by {100 * worst:.2f} % at most, of {len(points)} points", flush=True)
 
+    def test_files_cut_short(self):
+        """Half a trace is planned, and everybody is told; half a plan is none."""
+        whole = pathlib.Path(self.trace).read_text()
+        cut = self.folder / "cut.jsonl"
+        cut.write_text(whole[:len(whole) * 3 // 4])
+        line = whole[:len(whole) * 3 // 4].count("\n") + 1
+        words = f"damaged or cut short from line {line} on: "
+        common = ("--link", "25", "--time", "0.01")
+        done = run("plan", cut, "--memory", "60%", *common, "--json")
+        assert done.returncode == 0 and json.loads(done.stdout)["damaged_from_line"] == line, done
+        assert done.stderr.startswith(f"udnnmem: warning: {cut}: {words}") and done.stderr.count("\n") == 1, done
+        assert json.loads(run("plan", self.trace, "--memory", "60%", *common, "--json").stdout)["damaged_from_line"] is None
+        done = run("advise", cut, self.trace, *common, "--format", "json")
+        assert words in done.stderr and [t["damaged_from_line"] for t in json.loads(done.stdout)["traces"]] == [line, None], done
+        done = run("advise", cut, *common, "--format", "html")
+        assert f'<p class="warning">{cut}: {words}' in done.stdout, done.stderr
+        assert '<p class="warning">' not in run("advise", self.trace, *common, "--format", "html").stdout
+        # At a line's end only the header's time tells.
+        header, *lines = whole.splitlines()
+        cut.write_text("".join(json.dumps(r) + "\n" if isinstance(r, dict) else r + "\n" for r in [{**json.loads(header), "ideal_ns": 16 * 460000}, *lines[:-20]]))
+        done = run("report", "--model", cut)
+        assert done.returncode == 0 and f"{cut}: damaged from line {len(lines) - 18} on" in done.stderr, done.stderr
+        done = run("plan", cut, "--memory", "60%", *common)
+        assert done.returncode == 0 and f"cut short from line {len(lines) - 18} on: what follows is left out, its ops take " in done.stderr, done.stderr
+        # Before its first op the reason is said as well.
+        cut.write_text(whole[:whole.index('"op"') - 5])
+        for command in (("plan", cut, "--memory", "60%", *common), ("advise", cut, *common)):
+            done = run(*command)
+            assert done.returncode == 2 and "warning: " in done.stderr and "cut short from line" in done.stderr and done.stderr.endswith(": holds no op\n"), done
+        plan = self.folder / "cut-plan.jsonl"
+        assert run("plan", self.trace, "--memory", "50%", *common, "--emit", plan).returncode == 0
+        text = plan.read_text()
+        plan.write_text(text[:-9])
+        self.complains(f"{plan}: cut short at line {text.count(chr(10))}: half of a plan is none", "plan", self.trace, "--check", plan)
+
     def test_advise(self):
         def advised(path, seconds, every):
             try:

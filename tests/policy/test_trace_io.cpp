@@ -1,5 +1,6 @@
 // Trace and plan files: what is written is read back, real traces load, files cut short are read to
 // their last whole line, and every way of being wrong is answered by file, line, field and rule.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -96,7 +97,21 @@ TEST_CASE("a trace cut short is read to its last whole line", "[trace]") {
         INFO(length);
         REQUIRE(trace);
         CHECK(validate(*trace));
+        // Half a line says that there was more; a line end, or a last line that lacks but that, does not.
+        const char* end = whole.c_str() + length;
+        const bool half = end[-1] != '\n' && *end != '\n' && *end != '\0';
+        CHECK(trace->damaged == (half ? 1 + std::count(whole.c_str(), end, '\n') : 0));
     }
+    // A header that says how long the ops take says where they are missing; a run may be killed once it has told them.
+    const std::string timed = R"({"kind":"header","schema":1,"name":"t","ideal_ns":12})" "\n" + two_buffers;
+    const std::string first_op = two_ops.substr(0, two_ops.find('\n') + 1), event = R"({"kind":"event","event":"fetch","buffer":1)";
+    const auto cut = parse_trace("F", timed + first_op);
+    CHECK((cut->damaged == 5 && cut->ops.size() == 1));
+    CHECK(parse_run("F", timed + first_op)->damaged == 5);
+    CHECK(parse_trace("F", timed + two_ops + event)->damaged == 0);
+    CHECK(parse_run("F", timed + two_ops + event)->damaged == 0);
+    CHECK(parse_run("F", timed + two_ops + event)->iteration.ops.size() == 2);
+    CHECK(parse_trace("F", timed + first_op + event)->damaged == 5);
     Trace big = *parse_trace("F", header);
     for (int k = 0; k < 20000; ++k) big.ops.push_back({OpIndex(k), fmt::format("op{}", k * 7919 % 10007)});
     const std::string path = scratch("cut.jsonl.zst");
@@ -107,6 +122,7 @@ TEST_CASE("a trace cut short is read to its last whole line", "[trace]") {
     std::filesystem::remove(path);
     REQUIRE(trace);
     CHECK(trace->ops.size() < 20000);
+    CHECK(trace->damaged > 1);
     // What was not written yet when the power failed may read as zeros.
     REQUIRE(write_trace(path, big));
     std::filesystem::resize_file(path, size + 5000);
@@ -200,6 +216,8 @@ TEST_CASE("a trace is read up to a damaged line, a plan is refused", "[trace]") 
     CHECK(parse_trace("F", header + two_buffers + two_ops)->damaged == 0);
     CHECK(parse_trace("F", header + "7\n")->damaged == 2);
     CHECK(parse_plan("F", "{\"kind\":\"plan\"}\n7\n").error().message == "F: line 2: is not a JSON object");
+    CHECK(parse_plan("F", "{\"kind\":\"plan\"}\n{\"kind\":\"act").error().message == "F: cut short at line 2: half of a plan is none, write or copy it again");
+    CHECK(parse_plan("F", "{\"kind\":\"plan\"}"));
     CHECK(parse_plan("F", "7\n").error().message == "F: not a plan of udnnmem (JSON lines, plain or zstd)");
     // What zstd cannot unpack any more is such a line too.
     const std::string path = scratch("damaged") + ".zst";

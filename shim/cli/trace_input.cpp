@@ -1,0 +1,22 @@
+#include "shim/cli/trace_input.hpp"
+
+#include <fmt/format.h>
+
+#include "shim/cli/commands.hpp"
+#include "shim/cli/format.hpp"
+
+namespace udnnmem::cli {
+
+std::string damage_of(const profiler::Trace& trace) {
+    if (trace.damaged == 0) return {};
+    Nanoseconds told;
+    for (const profiler::TraceOp& op : trace.ops) told += op.duration;
+    const std::string lost = fmt::format("damaged or cut short from line {} on: what follows is left out", trace.damaged);
+    return told < trace.header.ideal ? fmt::format("{}, its ops take {} of the {} that its header says", lost, human(told), human(trace.header.ideal)) : lost;
+}
+
+void warn_of_damage(const std::string& path, const profiler::Trace& trace) {
+    if (const std::string damage = damage_of(trace); !damage.empty()) warn(path + ": " + damage);
+}
+
+}  // namespace udnnmem::cli
