@@ -81,6 +81,7 @@ Expected<std::string> read_text(const std::string& path) {
     std::string data;
     char piece[1 << 16];
     constexpr std::string_view zstd = "\x28\xb5\x2f\xfd", gzip = "\x1f\x8b";
+    constexpr std::string_view stored("\x55\x2a\x4d\x18\x10\0\0\0", 8);   // shim/executor/plan_store: a frame with a checksum, which zstd passes over
     while (const std::size_t n = std::fread(piece, 1, sizeof piece, file.get())) {
         data.append(piece, n);
         if (data.size() > longest_text) return failed(path, "more than 8 GiB");
@@ -88,6 +89,7 @@ Expected<std::string> read_text(const std::string& path) {
     }
     if (std::ferror(file.get())) return failed(path, std::strerror(errno));
     if (!data.empty() && data.compare(0, zstd.size(), zstd.substr(0, data.size())) == 0) return decompress(path, data);  // also cut within its magic number
+    if (data.compare(0, stored.size(), stored) == 0) return failed(path, "holds plans that a run stored (UDNNMEM_PLAN): only the library reads it, udnnmem plan --emit writes a plan for --check");
     if (data.compare(0, gzip.size(), gzip) == 0) return failed(path, "is packed by gzip: unpack it first (gunzip)");
     return data;
 }
@@ -158,6 +160,14 @@ bool Record::fail(const char* field, const std::string& rule) {
     error_.message = fmt::format("{}: line {}: {}.{}: {}", file_, line_, name, field, rule);
     // Kind and rule may quote the file: a message stays one line.
     std::replace_if(error_.message.begin(), error_.message.end(), [](unsigned char c) { return c < ' '; }, '?');
+    return false;
+}
+
+bool Record::begins(const char* wanted) {
+    if (kind() == wanted) return true;
+    if (kind() == "plan") error_.message = fmt::format("{0}: is a plan, not a trace: udnnmem plan TRACE --check {0} judges it", file_);
+    else if (kind() == "header") error_.message = fmt::format("{}: is a trace, not a plan: udnnmem plan TRACE --emit PLAN writes one", file_);
+    else return fail("kind", fmt::format("the first record must be the {}", wanted));
     return false;
 }
 

@@ -19,7 +19,8 @@ namespace udnnmem::profiler {
 
 // The text of a file ("-": of standard input), decompressed if it begins with zstd's magic number. A compressed file that
 // ends early gives what could be decompressed; what is damaged later than its first line has a line "damaged" there. What
-// cannot be JSON Lines is given up after a MiB or so. Error: cannot be opened or read, damaged, gzip, or above 8 GiB.
+// cannot be JSON Lines is given up after a MiB or so. Error: cannot be opened or read, damaged, gzip, plans that a run
+// stored, or above 8 GiB.
 Expected<std::string> read_text(const std::string& path);
 
 // Writes the file whole or not at all (a temporary file beside it, renamed; where a symbolic link points; the permissions
@@ -49,6 +50,9 @@ public:
     bool read_text(const char* field, std::string& to);
     bool read_flag_or(const char* field, bool otherwise, bool& to);
     bool read_integers(const char* field, std::int64_t low, std::int64_t high, std::vector<std::int64_t>& to);
+
+    // Whether this may be the first record of a file, "header" of a trace or "plan" of a plan; if not, notes what the file is.
+    bool begins(const char* wanted);
 
     // Notes an error about a field, in this file's shape; returns false, to be returned on.
     bool fail(const char* field, const std::string& rule);

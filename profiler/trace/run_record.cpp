@@ -47,7 +47,7 @@ class Reader {
   public:
     bool take(Record& record) {
         const std::string& kind = record.kind();
-        if (!header_seen && kind != "header") return record.fail("kind", "the first record must be the header");
+        if (!header_seen && !record.begins("header")) return false;
         if (kind == "header") return take_header(record);
         if (kind == "config") return take_config(record);
         if (kind == "link") return take_link(record);

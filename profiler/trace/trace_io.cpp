@@ -26,7 +26,7 @@ public:
     bool take(Record& record) {
         last_line_ = record.line();
         const std::string& kind = record.kind();
-        if (!header_seen_ && kind != "header") return record.fail("kind", "the first record must be the header");
+        if (!header_seen_ && !record.begins("header")) return false;
         if (kind == "header") return take_header(record);
         if (kind == "buffer") return take_buffer(record);
         if (kind == "op") return take_op(record);

@@ -170,6 +170,8 @@ TEST_CASE("bad traces are answered by line, field and rule", "[trace]") {
     CHECK(trace_error("{}\n") == "F: line 1: kind: is missing");
     CHECK(trace_error("{\"kind\":3}\n") == "F: line 1: kind: must be text, is 3");
     CHECK(trace_error(two_buffers) == "F: line 1: buffer.kind: the first record must be the header");
+    CHECK(trace_error("{\"kind\":\"plan\"}\n") == "F: is a plan, not a trace: udnnmem plan TRACE --check F judges it");
+    CHECK(parse_run("F", "{\"kind\":\"plan\"}\n").error().message == trace_error("{\"kind\":\"plan\"}\n"));
     CHECK(trace_error(header + header) == "F: line 2: header.kind: a trace has one header, this is the second");
     CHECK(trace_error("{\"kind\":\"header\"}\n") == "F: line 1: header.schema: is missing");
     CHECK(trace_error("{\"kind\":\"header\",\"schema\":2}\n") == "F: line 1: header.schema: must be 1, is 2: written by a newer version");
@@ -219,6 +221,11 @@ TEST_CASE("a trace is read up to a damaged line, a plan is refused", "[trace]") 
     CHECK(parse_plan("F", "{\"kind\":\"plan\"}\n{\"kind\":\"act").error().message == "F: cut short at line 2: half of a plan is none, write or copy it again");
     CHECK(parse_plan("F", "{\"kind\":\"plan\"}"));
     CHECK(parse_plan("F", "7\n").error().message == "F: not a plan of udnnmem (JSON lines, plain or zstd)");
+    const std::string stored = scratch("stored");
+    std::ofstream(stored, std::ios::binary) << std::string("\x55\x2a\x4d\x18\x10\0\0\0", 8) << std::string(16, 'x') << "\x28\xb5\x2f\xfd";
+    CHECK(read_trace(stored).error().message.find("holds plans that a run stored (UDNNMEM_PLAN): only the library reads it") != std::string::npos);
+    CHECK(read_plan(stored).error().message == read_trace(stored).error().message);
+    std::filesystem::remove(stored);
     // What zstd cannot unpack any more is such a line too.
     const std::string path = scratch("damaged") + ".zst";
     std::string text = header + two_buffers;
@@ -356,6 +363,7 @@ TEST_CASE("bad plans are answered by line, field and rule", "[plan]") {
     const auto action = [&](const std::string& fields) { return plan_error(head + "{\"kind\":\"action\"," + fields + "}\n"); };
     CHECK(plan_error("") == "P: line 1: plan: is missing: not a plan");
     CHECK(plan_error("{\"kind\":\"action\"}\n") == "P: line 1: action.kind: the first record must be the plan");
+    CHECK(plan_error(header) == "P: is a trace, not a plan: udnnmem plan TRACE --emit PLAN writes one");
     CHECK(plan_error(head + head) == "P: line 2: plan.kind: a file holds one plan, this is the second");
     CHECK(plan_error("{\"kind\":\"plan\",\"link_in\":-1}\n") == "P: line 1: plan.link_in: must be a number of at least 0, is -1");
     CHECK(plan_error("{\"kind\":\"plan\",\"link_out\":1e-9}\n") == "P: line 1: plan.link_out: must be at least 1000000 bytes per second, or 0 where it is not known, is 1e-09");
