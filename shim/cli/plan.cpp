@@ -15,6 +15,7 @@
 #include "policy/plan_io.hpp"
 #include "policy/planner.hpp"
 #include "policy/simulator.hpp"
+#include "profiler/trace/record.hpp"
 #include "profiler/trace/trace_io.hpp"
 #include "shim/cli/commands.hpp"
 #include "shim/cli/format.hpp"
@@ -119,18 +120,21 @@ std::string no_plan(const std::string& error, const policy::Liveness& live, cons
     return fmt::format("{}: {}: peak live is {}, memory and host hold {} less: give at least --host {}{}", wanted, error, human(live.peak()), human(least - machine.host), least.value, recompute ? ", or more memory" : ", more memory, or --recompute auto");
 }
 
-// A plan with what it was made for as its defaults: given options win.
-Row check(const PlanArguments& arguments, const profiler::Trace& trace, const policy::Liveness& live, policy::Machine& machine) {
-    auto file = policy::read_plan(arguments.check, &trace);
-    if (!file) fail(file.error());
+// A plan with what it was made for as its defaults: given options win. `others`: whose plan it is, where it is not this trace's.
+Row check(const PlanArguments& arguments, const profiler::Trace& trace, policy::Machine& machine, std::string& others) {
+    const auto text = profiler::read_text(arguments.check);
+    if (!text) fail(text.error());
+    if (const auto alone = policy::parse_plan(arguments.check, *text); alone && !alone->trace.empty() && !trace.header.name.empty() && alone->trace != trace.header.name)
+        others = fmt::format("the plan is of trace \"{}\", {} is \"{}\"", alone->trace, arguments.trace, trace.header.name);
+    auto file = policy::parse_plan(arguments.check, *text, &trace);
+    if (!file) fail(file.error().message + (others.empty() ? "" : ": " + others));
     if (arguments.memory.empty()) machine.memory = file->memory;
     if (arguments.link.empty()) machine.link_in = file->link_in, machine.link_out = file->link_out;
     if (arguments.memory.empty() && machine.memory.value <= 0) fail(arguments.check + ": line 1: plan.memory_bytes: is missing, and there is no --memory");
     if (!(machine.link_in > 0 && machine.link_out > 0)) fail(arguments.check + ": line 1: plan.link_in, link_out: are missing, and there is no --link");
     Row row{std::move(file->plan)};
     row.outcome = policy::simulate(trace, machine, row.plan);
-    if (!row.outcome.valid) fail(fmt::format("{}: {}", arguments.check, no_plan(row.outcome.error, live, machine, true)));
-    row.outcome.ideal = live.ideal();
+    if (row.outcome.valid && !others.empty()) warn(arguments.check + ": " + others);
     return row;
 }
 
@@ -172,8 +176,10 @@ void plan(const PlanArguments& arguments) {
     options.time_budget = Nanoseconds(static_cast<std::int64_t>(arguments.seconds * 1e9));
 
     std::vector<Row> rows;
+    std::string others;
     if (!arguments.check.empty()) {
-        rows.push_back(check(arguments, *trace, live, machine));
+        rows.push_back(check(arguments, *trace, machine, others));
+        rows.back().outcome.ideal = live.ideal();
     } else {
         std::vector<const policy::Planner*> chosen;
         if (arguments.policy == "all") {
@@ -209,7 +215,9 @@ void plan(const PlanArguments& arguments) {
         if (row.outcome.valid && (!best || row.outcome.time < best->outcome.time)) best = &row;
     if (!best) {
         if (arguments.json || rows.size() > 1) write_output("", text, false);
-        fail(no_plan(rows.back().outcome.error, live, machine, options.recompute));
+        const std::string why = no_plan(rows.back().outcome.error, live, machine, options.recompute);
+        if (arguments.check.empty()) fail(why);
+        fail(fmt::format("{}: {}{}", arguments.check, why, others.empty() ? "" : ": " + others));
     }
     if (!arguments.emit.empty()) {
         const policy::PlanFile file{best->plan, trace->header.name, machine.memory, machine.link_in, machine.link_out, best->outcome.time};
@@ -228,7 +236,7 @@ void add_plan_command(CLI::App& app) {
     command->add_option("--memory", arguments->memory, "device memory: 12GiB, 800MB, 50% of peak live")->type_name("M");
     command->add_option("--link", arguments->link, "bandwidth to the device and back")->type_name("GBPS[,GBPS]");
     command->add_option("--host", arguments->host, "host memory for what is evicted (unlimited)")->type_name("BYTES");
-    command->add_option("--policy", arguments->policy, "planner, or all: " + policy_names())->type_name("NAME")->capture_default_str();
+    CLI::Option* policy = command->add_option("--policy", arguments->policy, "planner, or all: " + policy_names())->type_name("NAME")->capture_default_str();
     command->add_option("--recompute", arguments->recompute, "may buffers be dropped and computed again")->check(CLI::IsMember({"auto", "off"}))->capture_default_str();
     command->add_option("--time", arguments->seconds, "time for udnn to search, of one core; it may take as long again to try the other planners' plans")->type_name("SECONDS")->check(within(0.0, 86400.0))->capture_default_str();
     command->add_option("--lookahead", arguments->lookahead, "ops ahead at which an op's memory is taken, as where the library maps it")->type_name("OPS")->check(whole_within(0, 16))->capture_default_str();
@@ -236,7 +244,7 @@ void add_plan_command(CLI::App& app) {
     command->add_option("--hash", arguments->hash_gbps, "rate at which the device hashes what it moves (0: no cost)")->type_name("GBPS")->check(within(0.0, 1e6))->capture_default_str();
     command->add_flag("--json", arguments->json, "one JSON object a line and policy");
     command->add_option("--emit", arguments->emit, "write the (fastest) plan to this file; -: to standard output, instead of the table")->type_name("FILE")->check(file_name());
-    command->add_option("--check", arguments->check, "judge the plan of this file instead of making one")->type_name("PLAN")->check(file_name());
+    command->add_option("--check", arguments->check, "judge the plan of this file instead of making one")->type_name("PLAN")->check(file_name())->excludes(policy);
     command->add_flag("-f,--force", arguments->force, "overwrite the file of --emit");
     command->callback([arguments] { plan(*arguments); });
 }

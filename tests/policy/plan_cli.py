@@ -198,6 +198,25 @@ class Tests:
         if FULL:
             print(f"{pathlib.Path(path).name}: advise and the Python simulator differ by {100 * worst:.2f} % at most, of {len(points)} points", flush=True)
 
+    def test_whose_plan(self):
+        plan = self.folder / "of-16.jsonl"
+        common = ("--memory", "50%", "--link", "25", "--policy", "g10")
+        assert run("plan", self.trace, *common, "--emit", plan).returncode == 0
+        assert run("plan", self.trace, "--check", plan).stderr == ""
+        named, shorter = self.folder / "named.jsonl", self.folder / "shorter.jsonl"
+        named.write_text(chain(16, 32).replace("chain-16", "another"))
+        done = run("plan", named, "--check", plan)
+        whose = f'{plan}: the plan is of trace "chain-16", {named} is "another"'
+        assert done.returncode == 0 and done.stderr == f"udnnmem: warning: {whose}\n", done
+        shorter.write_text(chain(4, 32))
+        self.complains(f': the plan is of trace "chain-16", {shorter} is "chain-4"', "plan", shorter, "--check", plan)
+        self.complains('the plan is of trace "chain-16"', "plan", named, "--check", plan, "--memory", "1MiB")
+        self.complains("--policy excludes --check", "plan", self.trace, "--check", plan, "--policy", "g10")
+        done = run("plan", self.trace, "--check", plan, "--memory", "1MiB", "--json")
+        row = json.loads(done.stdout)
+        assert done.returncode == 2 and row["feasible"] is False and row["policy"] == "g10" and row["error"], done
+        assert done.stderr.startswith(f"udnnmem: {plan}: no plan in 1.0 MiB: the largest op alone needs "), done
+
     def test_files_cut_short(self):
         """Half a trace is planned, and everybody is told; half a plan is none."""
         whole = pathlib.Path(self.trace).read_text()
