@@ -49,7 +49,7 @@ private:
         if (!record.read_integer("schema", 1, most, version)) return false;
         if (version != schema) return record.fail("schema", fmt::format("must be {}, is {}: written by a newer version", schema, version));
         return record.read_text_or("name", "", header.name) && record.read_text_or("origin", "", header.origin) &&
-               record.read_text_or("device", "", header.device) && record.read_integer_or("batch", 0, most, 0, header.batch) &&
+               record.read_text_or("device", "", header.device) && record.read_integer_or("batch", 0, INT32_MAX, 0, header.batch) &&
                record.read_integer_or("memory_bytes", 0, most, 0, header.memory.value) &&
                record.read_integer_or("ideal_ns", 0, most, 0, header.ideal.value);
     }

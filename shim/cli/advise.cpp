@@ -22,6 +22,7 @@ namespace {
 constexpr double shares[] = {0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0};  // of peak live
 constexpr double reserve_gib = 1;      // of a card: contexts, kernels, libraries
 constexpr double pays_from = 0.9;      // a batch pays while its samples per second reach this part of the ideal
+constexpr std::int64_t largest_tried = std::int64_t{1} << 24;  // batch: one of which nothing grows has no end
 constexpr Card common_cards[] = {
     {"RTX 3060 12GB", 12, 24}, {"RTX 4060 Ti 16GB", 16, 12.5}, {"RTX 4090 24GB", 24, 25}, {"RTX 5090 32GB", 32, 52}, {"L4 24GB", 24, 25},      {"L40S 48GB", 48, 25},
     {"A100 40GB", 40, 25},     {"A100 80GB", 80, 25},          {"H100 80GB", 80, 52},     {"H200 141GB", 141, 52},   {"GH200 96GB", 96, 350},
@@ -59,7 +60,7 @@ public:
 
     Advice advise(const std::string& file, const profiler::Trace& trace, const policy::BatchModel* batches, Bytes host) {
         const policy::Liveness live(trace);
-        Advice advice{trace.header.name, file, static_cast<std::int64_t>(trace.ops.size()), trace.header.batch, live.ideal(), live.peak(), live.persistent(), live.largest_working_set(), trace.damaged, damage_of(trace)};
+        Advice advice{trace.header.name, file, static_cast<std::int64_t>(trace.ops.size()), trace.header.batch, live.ideal(), live.peak(), live.persistent(), live.largest_working_set(), trace.damaged, damage_of(trace), host};
         done_ = 0;
         for (const Links& links : links_) advice.links.push_back(along_memory(trace, live, links, host));
         for (const Card& card : common_cards) advice.cards.push_back(on_card(trace, live, card, batches, host));
@@ -125,14 +126,15 @@ private:
         advice.point = point(trace, live, machine);
         if (!batches) return advice;
         // Doubling, then halving the step: both questions have one answer to the left and another to the right.
-        const auto largest = [&](const auto& good) -> std::optional<std::int64_t> {
+        const auto largest = [&](const auto& good) -> std::optional<LargestBatch> {
             std::int64_t low = 0, high = 1;
-            while (high < (std::int64_t{1} << 24) && good(high)) low = high, high *= 2;
+            while (high <= largest_tried && good(high)) low = high, high *= 2;
+            if (low == largest_tried) return LargestBatch{low, true};
             while (high - low > std::max<std::int64_t>(1, low / 16)) {
                 const std::int64_t middle = low + (high - low) / 2;
                 (good(middle) ? low : high) = middle;
             }
-            return low ? std::optional(low) : std::nullopt;
+            return low ? std::optional(LargestBatch{low}) : std::nullopt;
         };
         const policy::Planner* simplest = policy::find_planner("belady");
         advice.fits = largest([&](std::int64_t batch) {
@@ -140,7 +142,7 @@ private:
             return policy::Liveness(scaled).largest_working_set() <= machine.memory && policy::simulate(scaled, machine, simplest->make_plan(scaled, machine, {})).valid;
         });
         advice.pays = largest([&](std::int64_t batch) {
-            if (!advice.fits || batch > *advice.fits) return false;
+            if (!advice.fits || batch > advice.fits->batch) return false;
             const profiler::Trace scaled = batches->at(batch);
             const policy::Liveness scaled_live(scaled);
             const double before = done_;
@@ -175,11 +177,11 @@ void advise(const AdviseArguments& arguments) {
     const auto batches = parse_batches(arguments.batches, traces.size());
     if (!batches) fail(batches.error());
     for (std::size_t i = 0; i < batches->size(); ++i) traces[i].header.batch = (*batches)[i];
-    Bytes host = Bytes::max();
-    if (!arguments.host.empty()) {
-        const auto given = parse_memory("--host", arguments.host, policy::Liveness(traces[0]).peak());
+    std::vector<Bytes> hosts(traces.size(), Bytes::max());
+    for (std::size_t i = 0; !arguments.host.empty() && i < traces.size(); ++i) {
+        const auto given = parse_memory("--host", arguments.host, policy::Liveness(traces[i]).peak());
         if (!given) fail(given.error());
-        host = *given;
+        hosts[i] = *given;
     }
     std::vector<Advice> advice;
     {
@@ -189,7 +191,7 @@ void advise(const AdviseArguments& arguments) {
         const auto together = policy::BatchModel::fit(traces);
         for (std::size_t i = 0; i < traces.size(); ++i) {
             const auto alone = policy::BatchModel::fit({&traces[i], 1});
-            advice.push_back(adviser.advise(arguments.traces[i], traces[i], together ? &*together : alone ? &*alone : nullptr, host));
+            advice.push_back(adviser.advise(arguments.traces[i], traces[i], together ? &*together : alone ? &*alone : nullptr, hosts[i]));
         }
     }
     const auto make = arguments.format == "json" ? advice_json : arguments.format == "html" ? advice_html : advice_text;
@@ -204,7 +206,7 @@ void add_advise_command(CLI::App& app) {
     command->add_option("TRACE", arguments->traces, "trace files; several of one network make a model of its batch size; - for standard input")->required()->check(file_name());
     command->add_option("--link", arguments->links, "links to plan for, each GBPS or GBPS,GBPS (in, out)")->type_name("GBPS[,GBPS]")->expected(1)->take_all()->capture_default_str();
     command->add_option("--batch", arguments->batches, "batch sizes of the traces, where they do not say")->type_name("K,K...");
-    command->add_option("--host", arguments->host, "host memory for what is evicted (unlimited)")->type_name("BYTES");
+    command->add_option("--host", arguments->host, "host memory for what is evicted: 64GiB, 50% of each trace's peak live (unlimited)")->type_name("SIZE");
     command->add_option("--policy", arguments->policy, "planner")->type_name("NAME")->capture_default_str();
     command->add_option("--recompute", arguments->recompute, "may buffers be dropped and computed again")->check(CLI::IsMember({"auto", "off"}))->capture_default_str();
     command->add_option("--time", arguments->seconds, "time to search for each plan (udnnmem plan --help)")->type_name("SECONDS")->check(within(0.0, 3600.0))->capture_default_str();

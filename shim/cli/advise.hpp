@@ -38,11 +38,16 @@ struct Card {
     double link;  // GB/s each way, as measured with pinned memory rather than as sold
 };
 
+struct LargestBatch {
+    std::int64_t batch = 0;
+    bool at_least = false;  // no larger one was tried
+};
+
 struct CardAdvice {
     Card card;
     Bytes memory;                               // that the program may hold: the card's less what contexts take
     AdvicePoint point;                          // the traced batch on it
-    std::optional<std::int64_t> fits, pays;     // largest batches; none: unknown batch, or none does
+    std::optional<LargestBatch> fits, pays;     // none: unknown batch, or none does
 };
 
 struct Advice {
@@ -52,6 +57,7 @@ struct Advice {
     Bytes peak, persistent, largest_op;
     std::int64_t damaged = 0;    // line from which on the file could not be read; 0: all of it could
     std::string damage;          // in words
+    Bytes host = Bytes::max();   // for what is evicted
     std::vector<LinkAdvice> links;
     std::vector<CardAdvice> cards;
 };

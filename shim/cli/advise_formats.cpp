@@ -18,7 +18,9 @@ double samples_per_second(const Advice& advice, const policy::Outcome& outcome) 
 
 std::string rate(const Advice& advice, const policy::Outcome& outcome) { return advice.batch && outcome.time.value ? fmt::format("{:.1f}", samples_per_second(advice, outcome)) : "-"; }
 
-std::string batch(const std::optional<std::int64_t>& value) { return value ? human_count(*value) : "-"; }
+std::string batch(const std::optional<LargestBatch>& value) { return !value ? "-" : value->at_least ? fmt::format(">= {}M", value->batch >> 20) : human_count(value->batch); }
+
+constexpr const char* endless_host = "host memory is not bounded here: --host SIZE bounds it";
 
 std::string escaped(const std::string& text) {
     std::string to;
@@ -78,18 +80,19 @@ std::string advice_text(std::span<const Advice> all) {
                     text += fmt::format("{:>12}{:>10}  no plan: {}\n", human(p.memory), human_share(p.share), shown(p.outcome.error));
                     continue;
                 }
-                text += fmt::format("{:>12}{:>10}{:>12}{:>10}{:>13}{:>12}{:>12}  {}\n", human(p.memory), human_share(p.share), human(p.outcome.time), human_share(p.speed()), rate(a, p.outcome), human(p.outcome.stall), human(p.outcome.recompute), p.binds);
+                text += fmt::format("{:>12}{:>10}{:>12}{:>10} {:>12}{:>12}{:>12}  {}\n", human(p.memory), human_share(p.share), human(p.outcome.time), human_share(p.speed()), rate(a, p.outcome), human(p.outcome.stall), human(p.outcome.recompute), p.binds);
             }
             text += "smallest memory for";
             for (std::size_t w = 0; w < wanted_speeds.size(); ++w)
                 text += fmt::format("{} {:.0f} % speed: {}", w ? "," : "", 100 * wanted_speeds[w], link.smallest[w] ? fmt::format("{} ({:.0f} %)", human(*link.smallest[w]), 100 * static_cast<double>(link.smallest[w]->value) / static_cast<double>(a.peak.value)) : "-");
             text += "\n";
         }
-        text += fmt::format("\nat the traced device's speed of compute, with the memory and link of\n{:<20}{:>10}{:>8}{:>10}{:>13}{:>11}{:>11}{:>11}\n", "card", "memory", "GB/s", "of ideal", "samples/s", "bound by", "batch fits", "and pays");
+        text += fmt::format("\nat the traced device's speed of compute, with the memory and link of\n{:<20}{:>10}{:>8}{:>10} {:>12}{:>11}{:>11}{:>11}\n", "card", "memory", "GB/s", "of ideal", "samples/s", "bound by", "batch fits", "and pays");
         for (const CardAdvice& c : a.cards)
-            text += fmt::format("{:<20}{:>10}{:>8g}{:>10}{:>13}{:>11}{:>11}{:>11}\n", c.card.name, human(c.memory), c.card.link, c.point.outcome.valid ? human_share(c.point.speed()) : "no plan", c.point.outcome.valid ? rate(a, c.point.outcome) : "-",
+            text += fmt::format("{:<20}{:>10}{:>8g}{:>10} {:>12}{:>11}{:>11}{:>11}\n", c.card.name, human(c.memory), c.card.link, c.point.outcome.valid ? human_share(c.point.speed()) : "no plan", c.point.outcome.valid ? rate(a, c.point.outcome) : "-",
                                 c.point.outcome.valid ? c.point.binds : "-", batch(c.fits), batch(c.pays));
         text += "(a batch pays while it reaches 90 % of the samples/s it would have with memory for everything)\n";
+        if (a.host == Bytes::max()) text += fmt::format("({})\n", endless_host);
     }
     return text;
 }
@@ -110,7 +113,7 @@ std::string advice_json(std::span<const Advice> all) {
         to["binds"] = good ? ordered_json(p.binds) : ordered_json();
         return to;
     };
-    const auto optional = [](const auto& value) { return value ? ordered_json(*value) : ordered_json(); };
+    const auto largest = [](const auto& value) { return value ? ordered_json(value->batch) : ordered_json(); };
     for (const Advice& a : all) {
         ordered_json trace{{"trace", a.name}, {"file", a.file}, {"ops", a.ops}, {"batch", a.batch ? ordered_json(a.batch) : ordered_json()}, {"ideal_ns", a.ideal.value}, {"peak_live_bytes", a.peak.value}, {"persistent_bytes", a.persistent.value}, {"largest_op_bytes", a.largest_op.value},
                            {"damaged_from_line", a.damaged ? ordered_json(a.damaged) : ordered_json()}};
@@ -123,8 +126,10 @@ std::string advice_json(std::span<const Advice> all) {
         }
         trace["cards"] = ordered_json::array();
         for (const CardAdvice& c : a.cards) {
-            ordered_json to{{"card", c.card.name}, {"link", c.card.link * 1e9}, {"largest_batch_fits", optional(c.fits)}, {"largest_batch_pays", optional(c.pays)}};
+            ordered_json to{{"card", c.card.name}, {"link", c.card.link * 1e9}, {"largest_batch_fits", largest(c.fits)}, {"largest_batch_pays", largest(c.pays)}};
             to.update(point(a, c.point));
+            to["largest_batch_fits_at_least"] = c.fits && c.fits->at_least;  // no larger one was tried
+            to["largest_batch_pays_at_least"] = c.pays && c.pays->at_least;
             trace["cards"].push_back(std::move(to));
         }
         root["traces"].push_back(std::move(trace));
@@ -155,8 +160,10 @@ std::string advice_html(std::span<const Advice> all) {
         html += "</table>\n<table><tr><th>card</th><th>memory</th><th>GB/s</th><th>of ideal</th><th>samples/s</th><th>bound by</th><th>batch fits</th><th>and pays</th></tr>\n";
         for (const CardAdvice& c : a.cards)
             html += fmt::format("<tr><td>{}</td><td>{}</td><td>{:g}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", c.card.name, human(c.memory), c.card.link, c.point.outcome.valid ? human_share(c.point.speed()) : "no plan",
-                                c.point.outcome.valid ? rate(a, c.point.outcome) : "-", c.point.outcome.valid ? c.point.binds : "-", batch(c.fits), batch(c.pays));
-        html += "</table>\n<p>Cards: their memory less 1 GiB and their link, at the traced device's speed of compute. A batch pays while it reaches 90 % of the samples/s it would have with memory for everything.</p>\n";
+                                c.point.outcome.valid ? rate(a, c.point.outcome) : "-", c.point.outcome.valid ? c.point.binds : "-", escaped(batch(c.fits)), escaped(batch(c.pays)));
+        html += "</table>\n<p>Cards: their memory less 1 GiB and their link, at the traced device's speed of compute. A batch pays while it reaches 90 % of the samples/s it would have with memory for everything.";
+        if (a.host == Bytes::max()) html += fmt::format(" Note: {}.", endless_host);
+        html += "</p>\n";
     }
     return html + "</body></html>\n";
 }

@@ -42,7 +42,7 @@ Expected<std::vector<std::int64_t>> parse_batches(const std::string& text, std::
     for (const char *at = text.data(), *end = at + text.size(); at < end; ++at) {
         std::int64_t batch = 0;
         const auto [next, error] = std::from_chars(at, end, batch);
-        if (error != std::errc() || batch <= 0 || (next < end && (*next != ',' || next + 1 == end))) return tl::make_unexpected(Error{"--batch " + text + ": expected batch sizes such as 32,64,128"});
+        if (error != std::errc() || batch <= 0 || batch > INT32_MAX || (next < end && (*next != ',' || next + 1 == end))) return tl::make_unexpected(Error{"--batch " + text + ": expected batch sizes such as 32,64,128"});
         batches.push_back(batch);
         at = next;
     }

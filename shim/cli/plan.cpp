@@ -235,7 +235,7 @@ void add_plan_command(CLI::App& app) {
     command->add_option("TRACE", arguments->trace, "trace file (.jsonl or .jsonl.zst), or - for standard input")->required()->check(file_name());
     command->add_option("--memory", arguments->memory, "device memory: 12GiB, 800MB, 50% of peak live")->type_name("M");
     command->add_option("--link", arguments->link, "bandwidth to the device and back")->type_name("GBPS[,GBPS]");
-    command->add_option("--host", arguments->host, "host memory for what is evicted (unlimited)")->type_name("BYTES");
+    command->add_option("--host", arguments->host, "host memory for what is evicted: 64GiB, 50% of peak live (unlimited)")->type_name("SIZE");
     CLI::Option* policy = command->add_option("--policy", arguments->policy, "planner, or all: " + policy_names())->type_name("NAME")->capture_default_str();
     command->add_option("--recompute", arguments->recompute, "may buffers be dropped and computed again")->check(CLI::IsMember({"auto", "off"}))->capture_default_str();
     command->add_option("--time", arguments->seconds, "time for udnn to search, of one core; it may take as long again to try the other planners' plans")->type_name("SECONDS")->check(within(0.0, 86400.0))->capture_default_str();

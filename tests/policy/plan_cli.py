@@ -198,6 +198,30 @@ class Tests:
         if FULL:
             print(f"{pathlib.Path(path).name}: advise and the Python simulator differ by {100 * worst:.2f} % at most, of {len(points)} points", flush=True)
 
+    def test_largest_batch_and_host(self):
+        """Where nothing grows with the batch the search has an end, which is no answer."""
+        fixed = self.folder / "fixed.jsonl"
+        records = [{"kind": "header", "schema": 1, "name": "fixed", "batch": 8}, {"kind": "buffer", "id": 0, "bytes": 1 << 20, "persistent": True}]
+        fixed.write_text("".join(json.dumps(r) + "\n" for r in records + [{"kind": "op", "index": 0, "phase": "update", "duration_ns": 1000, "reads": [0], "writes": [0]}]))
+        common = ("advise", fixed, "--time", "0.01", "--link", "10")
+        text = run(*common).stdout
+        assert re.search(r"^H100 80GB.* >= 16M +>= 16M$", text, re.M) and "16,252,928" not in text, text
+        assert "&gt;= 16M" in run(*common, "--format", "html").stdout
+        card = json.loads(run(*common, "--format", "json").stdout)["traces"][0]["cards"][0]
+        assert card["largest_batch_fits"] == 1 << 24 and card["largest_batch_fits_at_least"] and card["largest_batch_pays_at_least"], card
+        card = json.loads(run("advise", self.trace, *common[2:], "--format", "json").stdout)["traces"][0]["cards"][0]
+        assert 0 < card["largest_batch_fits"] < 1 << 24 and not card["largest_batch_fits_at_least"], card
+        self.complains("expected batch sizes", *common, "--batch", "4611686018427387904")
+        endless = "host memory is not bounded here: --host SIZE bounds it"
+        for form in ("text", "html"):
+            assert endless in run(*common, "--format", form).stdout and endless not in run(*common, "--format", form, "--host", "64GiB").stdout, form
+        # A share is of each trace's own peak live: the second needs more than half of the first one's.
+        small, large = self.folder / "share-small.jsonl", self.folder / "share-large.jsonl"
+        small.write_text(chain(4, 4))
+        large.write_text(chain(16, 64))
+        points = lambda *traces: [p["feasible"] for p in json.loads(run("advise", *traces, *common[2:], "--recompute", "off", "--host", "100%", "--format", "json").stdout)["traces"][-1]["links"][0]["points"]]
+        assert points(small, large) == points(large) and any(points(large)[:-1]), points(small, large)
+
     def test_whose_plan(self):
         plan = self.folder / "of-16.jsonl"
         common = ("--memory", "50%", "--link", "25", "--policy", "g10")

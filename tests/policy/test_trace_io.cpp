@@ -172,6 +172,7 @@ TEST_CASE("bad traces are answered by line, field and rule", "[trace]") {
     CHECK(trace_error(two_buffers) == "F: line 1: buffer.kind: the first record must be the header");
     CHECK(trace_error("{\"kind\":\"plan\"}\n") == "F: is a plan, not a trace: udnnmem plan TRACE --check F judges it");
     CHECK(parse_run("F", "{\"kind\":\"plan\"}\n").error().message == trace_error("{\"kind\":\"plan\"}\n"));
+    CHECK(trace_error("{\"kind\":\"header\",\"schema\":1,\"batch\":4611686018427387904}\n") == "F: line 1: header.batch: must be between 0 and 2147483647, is 4611686018427387904");
     CHECK(trace_error(header + header) == "F: line 2: header.kind: a trace has one header, this is the second");
     CHECK(trace_error("{\"kind\":\"header\"}\n") == "F: line 1: header.schema: is missing");
     CHECK(trace_error("{\"kind\":\"header\",\"schema\":2}\n") == "F: line 1: header.schema: must be 1, is 2: written by a newer version");
