@@ -183,12 +183,13 @@ void advise(const AdviseArguments& arguments) {
         if (!given) fail(given.error());
         hosts[i] = *given;
     }
+    // Traces of one network at several batch sizes make a better model together.
+    const auto together = policy::BatchModel::fit(traces);
+    if (!together && traces.size() > 1) warn(fmt::format("no model of the batch size from all traces together, each has its own: {}", together.error().message));
     std::vector<Advice> advice;
     {
         Progress progress("planning");
         Adviser adviser(arguments, progress, traces.size());
-        // Traces of one network at several batch sizes make a better model together.
-        const auto together = policy::BatchModel::fit(traces);
         for (std::size_t i = 0; i < traces.size(); ++i) {
             const auto alone = policy::BatchModel::fit({&traces[i], 1});
             advice.push_back(adviser.advise(arguments.traces[i], traces[i], together ? &*together : alone ? &*alone : nullptr, hosts[i]));

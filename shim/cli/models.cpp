@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "policy/engine.hpp"
+#include "policy/scaling.hpp"
 #include "policy/planner.hpp"
 #include "shim/cli/format.hpp"
 
@@ -222,6 +223,14 @@ std::optional<BatchFit> fit_batches(std::span<const Report> reports) {
     }
     const auto line = fit(result.points, nullptr);
     if (!line) return std::nullopt;
+    // Op by op, one trace of each batch size (ranks have the same). Libraries may run other kernels for another batch size, so
+    // what differs is said, not refused.
+    std::vector<Trace> traces;
+    for (const Report& report : reports) {
+        const Trace& trace = report.run.iteration;
+        if (trace.header.batch > 0 && std::none_of(traces.begin(), traces.end(), [&](const Trace& t) { return t.header.batch == trace.header.batch; })) traces.push_back(trace);
+    }
+    if (const auto one = policy::BatchModel::fit(traces); !one) result.doubt = one.error().message;
     result.fixed = line->fixed;
     result.each = line->each;
     for (BatchFit::Point& p : result.points)
@@ -244,10 +253,13 @@ Expected<Json> models_of(const RunRecord& run, const IterationView& view, const 
     Json models, summary = Json::array();
     models["compute"] = compute_of(trace, view, summary);
     models["batch"] = nullptr;
-    if (batches) {
+    if (batches && !(batches->each > 0)) {
+        summary.push_back("  t_iter(k): none: a larger batch takes no longer here" + (batches->doubt.empty() ? "" : ": " + batches->doubt));
+    } else if (batches) {
         Json points = Json::array();
         for (const BatchFit::Point& p : batches->points) points.push_back({{"batch", p.batch}, {"time_ns", p.time}, {"predicted_ns", p.predicted ? Json(*p.predicted) : Json(nullptr)}});
-        models["batch"] = {{"fixed_ns", batches->fixed}, {"each_ns", batches->each}, {"points", points}};
+        models["batch"] = {{"fixed_ns", batches->fixed}, {"each_ns", batches->each}, {"points", points}, {"doubt", batches->doubt.empty() ? Json(nullptr) : Json(batches->doubt)}};
+        if (!batches->doubt.empty()) summary.push_back("  t_iter(k) is in doubt: " + batches->doubt);
         summary.push_back(fmt::format("  t_iter(k) = {} + k * {}", human(Nanoseconds(static_cast<std::int64_t>(batches->fixed))), human(Nanoseconds(static_cast<std::int64_t>(batches->each)))));
         for (const BatchFit::Point& p : batches->points)
             summary.push_back(fmt::format("    batch {}: {}{}", p.batch, human(Nanoseconds(static_cast<std::int64_t>(p.time))), p.predicted ? fmt::format("; the others predict {} ({:+.1f} %)", human(Nanoseconds(static_cast<std::int64_t>(*p.predicted))), 100 * (*p.predicted / p.time - 1)) : ""));

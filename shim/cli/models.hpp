@@ -31,7 +31,8 @@ struct BatchFit {
         std::optional<double> predicted;   // by a fit to the others, where they have two batch sizes
     };
     std::vector<Point> points;
-    double fixed = 0, each = 0;            // ns
+    double fixed = 0, each = 0;            // ns; each not above 0: these times are not of one network, and make no model
+    std::string doubt;                     // why the traces may not be of one network; "": they have the same ops
 };
 std::optional<BatchFit> fit_batches(std::span<const Report> reports);
 

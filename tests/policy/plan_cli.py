@@ -198,6 +198,24 @@ class Tests:
         if FULL:
             print(f"{pathlib.Path(path).name}: advise and the Python simulator differ by {100 * worst:.2f} % at most, of {len(points)} points", flush=True)
 
+    def test_traces_of_other_networks(self):
+        """They make no model of the batch size together, and it is said."""
+        other, faster, larger = (self.folder / f"{name}.jsonl" for name in ("other", "faster", "larger"))
+        other.write_text(chain(12, 64))
+        larger.write_text(chain(16, 64).replace("150000", "310000").replace("300000", "620000"))
+        faster.write_text(chain(16, 64).replace("150000", "15000").replace("300000", "30000"))
+        unlike = "chain-16 and chain-12 are not of one network: 48 and 36 ops"
+        done = run("advise", self.trace, other, "--time", "0.01", "--link", "10")
+        assert done.returncode == 0 and done.stderr == f"udnnmem: warning: no model of the batch size from all traces together, each has its own: {unlike}, 64 and 48 buffers\n", done.stderr
+        assert run("advise", self.trace, larger, "--time", "0.01", "--link", "10").stderr == ""
+        model = lambda *traces: json.loads(run("report", "--model", *traces, "--format", "json").stdout.splitlines()[0])["models"]
+        good, bad = model(self.trace, larger), model(self.trace, faster)
+        assert good["batch"]["doubt"] is None and good["batch"]["each_ns"] > 0, good["batch"]
+        assert bad["batch"] is None and any("t_iter(k): none: a larger batch takes no longer here" in line for line in bad["summary"]), bad["summary"]
+        other.write_text(chain(12, 64).replace("150000", "999000"))
+        odd = model(self.trace, other)
+        assert odd["batch"]["doubt"].startswith(unlike) and any(f"t_iter(k) is in doubt: {unlike}" in line for line in odd["summary"]), odd["summary"]
+
     def test_largest_batch_and_host(self):
         """Where nothing grows with the batch the search has an end, which is no answer."""
         fixed = self.folder / "fixed.jsonl"
