@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,12 @@ Bound bound_for(const profiler::Trace& trace, const policy::Machine& machine) {
     return {quick.best(), quick.best_name()};
 }
 
+// Nothing of a plan that recomputes: it may be faster than what bounds the others.
+std::optional<double> share_of_bound(const policy::Outcome& outcome, const Bound& bound) {
+    if (!outcome.valid || outcome.recompute.value > 0) return std::nullopt;
+    return static_cast<double>(bound.time.value) / static_cast<double>(outcome.time.value);
+}
+
 std::string policy_names() {
     std::string names;
     for (const policy::Planner& planner : policy::planners()) names += fmt::format("{}{}", names.empty() ? "" : ", ", planner.name);
@@ -70,7 +77,8 @@ nlohmann::ordered_json to_json(const Row& row, const profiler::Trace& trace, con
     line["ideal_ns"] = o.ideal.value;
     line["lower_bound_ns"] = bound.time.value;
     number("eta_ideal", static_cast<double>(o.ideal.value) / time);
-    number("eta_bound", static_cast<double>(bound.time.value) / time);
+    const auto eta_bound = share_of_bound(o, bound);
+    line["eta_bound"] = eta_bound ? nlohmann::ordered_json(*eta_bound) : nlohmann::ordered_json();
     number("peak_bytes", o.peak.value);
     number("bytes_in", o.in.value);
     number("bytes_out", o.out.value);
@@ -104,7 +112,8 @@ std::string to_text(const std::vector<Row>& rows, const profiler::Trace& trace, 
             continue;
         }
         const auto time = static_cast<double>(o.time.value);
-        text += fmt::format("{:<15}{:>11}{:>10}{:>10}{:>11}{:>11}{:>11}{:>11}{:>10}\n", shown(row.plan.policy), human(o.time), human_share(ideal / time), human_share(static_cast<double>(bound.time.value) / time), human(o.stall), human(o.recompute), human(o.in), human(o.out),
+        const auto eta_bound = share_of_bound(o, bound);
+        text += fmt::format("{:<15}{:>11}{:>10}{:>10}{:>11}{:>11}{:>11}{:>11}{:>10}\n", shown(row.plan.policy), human(o.time), human_share(ideal / time), eta_bound ? human_share(*eta_bound) : "-", human(o.stall), human(o.recompute), human(o.in), human(o.out),
                             human(Nanoseconds(static_cast<std::int64_t>(row.plan_ms * 1e6))));
     }
     return text;
@@ -246,6 +255,8 @@ void add_plan_command(CLI::App& app) {
     command->add_option("--emit", arguments->emit, "write the (fastest) plan to this file; -: to standard output, instead of the table")->type_name("FILE")->check(file_name());
     command->add_option("--check", arguments->check, "judge the plan of this file instead of making one")->type_name("PLAN")->check(file_name())->excludes(policy);
     command->add_flag("-f,--force", arguments->force, "overwrite the file of --emit");
+    command->footer("The bound, which holds for plans without recompute, is the highest of LB0, all ops without a wait; LB1, what must cross the links at their rates; LB2, the best chain of windows of ops, each bound by "
+                    "compute or by its moves; LB3, a linear programme over all moves, where there is a solver (cbc) and the trace is small.");
     command->callback([arguments] { plan(*arguments); });
 }
 

@@ -78,8 +78,16 @@ class Tests:
             assert list(row)[:len(FIELDS)] == FIELDS, row
             assert row["feasible"] and row["ideal_ns"] == 16 * 460000, row
             assert abs(row["eta_ideal"] - row["ideal_ns"] / row["time_ns"]) < 1e-9
-            assert abs(row["eta_bound"] - row["lower_bound_ns"] / row["time_ns"]) < 1e-9
+            if row["recompute_ns"]:  # the bound is none for it
+                assert row["eta_bound"] is None, row
+            else:
+                assert abs(row["eta_bound"] - row["lower_bound_ns"] / row["time_ns"]) < 1e-9 and row["eta_bound"] <= 1.0001, row
             assert row["peak_bytes"] <= row["memory_bytes"]
+        assert any(row["recompute_ns"] for row in rows) and not all(row["recompute_ns"] for row in rows), rows
+        text = run("plan", self.trace, "--memory", "60%", "--link", "25", "--policy", "delta").stdout
+        assert re.search(r"^delta +[\d.]+ ms +[\d.]+ % +- ", text, re.M), text
+        usage = run("plan", "--help").stdout
+        assert all(name in usage for name in ("LB0,", "LB1,", "LB2,", "LB3,")), usage
         assert min(rows, key=lambda row: row["time_ns"])["time_ns"] >= 0.999 * rows[-1]["time_ns"], "udnn is beaten"
 
     def test_no_time_at_all(self):
