@@ -493,7 +493,7 @@ std::string Engine::explain(const Verdict& v) {
     const std::string op = std::to_string(v.op), buffer = std::to_string(v.buffer);
     switch (v.fault) {
         case Fault::none: return {};
-        case Fault::start_memory: return "the persistent buffers that are not start_evicted exceed the memory";
+        case Fault::start_memory: return "the weights and optimiser state that start the iteration on the device exceed its memory";
         case Fault::start_host: return "the start_evicted buffers exceed the host budget";
         case Fault::no_copy: return "op " + op + " needs buffer " + buffer + ", which is neither on the device nor on the host";
         case Fault::action_not_resident: return "action after op " + op + ": buffer " + buffer + " is not resident";

@@ -13,6 +13,7 @@
 #include "policy/scaling.hpp"
 #include "profiler/trace/trace_io.hpp"
 #include "shim/cli/commands.hpp"
+#include "shim/cli/no_plan.hpp"
 #include "shim/cli/progress.hpp"
 #include "shim/cli/trace_input.hpp"
 
@@ -78,13 +79,14 @@ private:
         if (live.peak() <= machine.memory) {  // nothing to plan
             point.outcome = policy::simulate(trace, machine, policy::Plan{});
         } else if (live.largest_working_set() > machine.memory) {
-            point.outcome.error = "an op does not fit";
+            point.outcome.error = "an op does not fit";  // why_no_plan has its figure
         } else {
             point.outcome = policy::simulate(trace, machine, planner_->make_plan(trace, machine, options));
         }
         point.outcome.ideal = live.ideal();
         point.bound = policy::lower_bound(trace, machine);
         if (point.outcome.valid) point.binds = what_binds(point.outcome, machine);
+        else point.outcome.error = why_no_plan(point.outcome.error, live, machine, options_.recompute);
         show(++done_);
         return point;
     }

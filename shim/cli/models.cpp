@@ -10,6 +10,7 @@
 #include "policy/scaling.hpp"
 #include "policy/planner.hpp"
 #include "shim/cli/format.hpp"
+#include "shim/cli/no_plan.hpp"
 
 namespace udnnmem::cli {
 namespace {
@@ -170,7 +171,7 @@ Json binds_of(const Trace& trace, std::optional<Bytes> given, const std::optiona
     policy::Verdict verdict;
     if (policy::compile_plan(compiled, made, replays, plan, error)) verdict = engine.run(plan, 8, INT64_MAX, &timeline);
     if (!error.empty() || !verdict.valid()) {
-        summary.push_back(fmt::format("no plan in {}: {}", human(memory), error.empty() ? policy::Engine::explain(verdict) : error));
+        summary.push_back(no_plan(error.empty() ? policy::Engine::explain(verdict) : error, policy::Liveness(trace), machine, options.recompute));
         return nullptr;
     }
     Json ops = Json::array();

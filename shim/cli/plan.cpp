@@ -21,6 +21,7 @@
 #include "shim/cli/commands.hpp"
 #include "shim/cli/format.hpp"
 #include "shim/cli/machine_options.hpp"
+#include "shim/cli/no_plan.hpp"
 #include "shim/cli/progress.hpp"
 #include "shim/cli/trace_input.hpp"
 
@@ -117,16 +118,6 @@ std::string to_text(const std::vector<Row>& rows, const profiler::Trace& trace, 
                             human(Nanoseconds(static_cast<std::int64_t>(row.plan_ms * 1e6))));
     }
     return text;
-}
-
-// Why there is no plan, and what would have to be there: by what no plan can do without.
-std::string no_plan(const std::string& error, const policy::Liveness& live, const policy::Machine& machine, bool recompute) {
-    const std::string wanted = fmt::format("no plan in {}", human(machine.memory));
-    if (live.largest_working_set() > machine.memory) return fmt::format("{}: the largest op alone needs {}: give at least --memory {}", wanted, human(live.largest_working_set()), live.largest_working_set().value);
-    const bool short_of_host = machine.host != Bytes::max() && live.peak() - machine.memory > machine.host;
-    if (!short_of_host) return fmt::format("{}: {}", wanted, error);
-    const Bytes least = live.peak() - machine.memory;
-    return fmt::format("{}: {}: peak live is {}, memory and host hold {} less: give at least --host {}{}", wanted, error, human(live.peak()), human(least - machine.host), least.value, recompute ? ", or more memory" : ", more memory, or --recompute auto");
 }
 
 // A plan with what it was made for as its defaults: given options win. `others`: whose plan it is, where it is not this trace's.

@@ -274,7 +274,7 @@ END
     printf '%s\n' '{"kind":"header","schema":1,"name":"t"}' '{"kind":"buffer","id":0,"bytes":10}' '{"kind":"op","index":0,"name":"op0","duration_ns":5,"writes":[0]}' > one.jsonl
     "$tool" report one.jsonl --model --memory 0 --link 1 > out
     grep -q "M = 0 B is exceeded at 1 ops" out
-    grep -q "no plan in 0 B: op 0 waits" out
+    grep -q "no plan in 0 B: the largest op alone needs 10 B: give at least --memory 10" out
     run "$tool" report one.jsonl --model --memory much
     complained "--memory much: expected a size such as 12GiB"
 }

@@ -115,6 +115,14 @@ class Tests:
         least = re.search(r"give at least --host (\d+)", run(*missing, "0").stderr)
         self.complains(f"give at least --host {least[1]}", *missing, int(least[1]) - 1)
         assert run(*missing, "100%").returncode == 0
+        # advise and the models say it in the same words.
+        text = run("advise", self.trace, "--link", "25", "--host", "0", "--recompute", "off", "--time", "0.01").stdout
+        assert re.search(r"no plan: .*: peak live is [\d.]+ MiB, memory and host hold [\d.]+ MiB less: give at least --host \d+, more memory, or --recompute auto$", text, re.M), text
+        text = run("report", "--model", self.trace, "--memory", "1MiB", "--link", "25").stdout
+        assert re.search(r"no plan in 1\.0 MiB: the largest op alone needs [\d.]+ MiB: give at least --memory \d+$", text, re.M), text
+        everything = self.folder / "weights.jsonl"
+        everything.write_text('{"kind":"plan","trace":"chain-16","memory_bytes":125829120,"link_in":1e10,"link_out":1e10}\n')
+        self.complains("the weights and optimiser state that start the iteration on the device exceed its memory", "plan", self.trace, "--check", everything)
         done = run("plan", self.trace, "--memory", "1MiB", "--link", "25", "--policy", "all", "--time", "0.01")
         assert done.returncode == 2 and done.stdout.count("no plan: ") == len(POLICIES), done
 

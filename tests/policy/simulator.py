@@ -111,7 +111,7 @@ class Simulator:
                     self.resident[b] = True
                     self.take(trace.size[b])
         if self.used > memory:
-            raise Invalid("the persistent buffers that are not start_evicted exceed the memory")
+            raise Invalid("the weights and optimiser state that start the iteration on the device exceed its memory")
         if self.host_used > self.host:
             raise Invalid("the start_evicted buffers exceed the host budget")
 
