@@ -11,6 +11,7 @@
 #include "policy/planner.hpp"
 #include "shim/cli/format.hpp"
 #include "shim/cli/no_plan.hpp"
+#include "shim/cli/trace_input.hpp"
 
 namespace udnnmem::cli {
 namespace {
@@ -241,15 +242,14 @@ std::optional<BatchFit> fit_batches(std::span<const Report> reports) {
 
 Expected<Json> models_of(const RunRecord& run, const IterationView& view, const ModelOptions& options, const std::optional<BatchFit>& batches) {
     const Trace& trace = run.iteration;
-    std::optional<Bytes> memory;
-    if (!run.configs.empty() && run.configs[0].budget.value > 0) memory = run.configs[0].budget;
+    const RanOn own = ran_on(run);
+    std::optional<Bytes> memory = own.memory;
     if (options.memory) {
         const auto given = parse_memory("--memory", *options.memory, view.live[static_cast<std::size_t>(view.peak_op)]);
         if (!given) return tl::make_unexpected(given.error());
         memory = *given;
     }
-    std::optional<Links> links = options.links;
-    if (!links && !run.links.empty() && run.links[0].in_bytes_per_second > 0 && run.links[0].out_bytes_per_second > 0) links = Links{run.links[0].in_bytes_per_second, run.links[0].out_bytes_per_second};
+    const std::optional<Links> links = options.links ? options.links : own.links;
 
     Json models, summary = Json::array();
     models["compute"] = compute_of(trace, view, summary);

@@ -140,27 +140,41 @@ Row check(const PlanArguments& arguments, const profiler::Trace& trace, policy::
 
 void plan(const PlanArguments& arguments) {
     if (!arguments.emit.empty()) check_output(arguments.emit, arguments.force, std::vector{arguments.trace, arguments.check});
-    const auto trace = profiler::read_trace(arguments.trace);
+    const auto text = profiler::read_text(arguments.trace);
+    if (!text) fail(text.error());
+    const auto trace = profiler::parse_trace(arguments.trace, *text);
     if (!trace) fail(trace.error());
     warn_of_damage(arguments.trace, *trace);
     if (trace->ops.empty()) fail(arguments.trace + ": holds no op");
     const policy::Liveness live(*trace);
 
+    RanOn own;
+    if (arguments.check.empty() && (arguments.memory.empty() || arguments.link.empty())) {
+        const auto run = profiler::parse_run(arguments.trace, *text);
+        if (!run) fail(run.error());
+        own = ran_on(*run);
+    }
     policy::Machine machine;
     if (!arguments.memory.empty()) {
         const auto memory = parse_memory("--memory", arguments.memory, live.peak());
         if (!memory) fail(memory.error());
         machine.memory = *memory;
+    } else if (own.memory) {
+        machine.memory = *own.memory;
+        machine.host = own.host.value_or(Bytes::max());
     } else if (arguments.check.empty()) {
-        fail("plan needs --memory (or --check, whose plan says what it was made for)");
+        fail("plan needs --memory: only a recorded run, or the plan of --check, says one itself");
     }
     if (!arguments.link.empty()) {
         const auto links = parse_links(arguments.link);
         if (!links) fail(links.error());
         machine.link_in = links->in;
         machine.link_out = links->out;
+    } else if (own.links) {
+        machine.link_in = own.links->in;
+        machine.link_out = own.links->out;
     } else if (arguments.check.empty()) {
-        fail("plan needs --link (or --check, whose plan says what it was made for)");
+        fail("plan needs --link: only a recorded run, or the plan of --check, says one itself");
     }
     if (!arguments.host.empty()) {
         const auto host = parse_memory("--host", arguments.host, live.peak());
@@ -204,17 +218,17 @@ void plan(const PlanArguments& arguments) {
     }
 
     const Bound bound = bound_for(*trace, machine);
-    std::string text;
+    std::string shown_rows;
     if (arguments.json) {
-        for (const Row& row : rows) text += to_json(row, *trace, machine, bound).dump() + "\n";
+        for (const Row& row : rows) shown_rows += to_json(row, *trace, machine, bound).dump() + "\n";
     } else {
-        text = to_text(rows, *trace, live, machine, bound, options.recompute);
+        shown_rows = to_text(rows, *trace, live, machine, bound, options.recompute);
     }
     const Row* best = nullptr;
     for (const Row& row : rows)
         if (row.outcome.valid && (!best || row.outcome.time < best->outcome.time)) best = &row;
     if (!best) {
-        if (arguments.json || rows.size() > 1) write_output("", text, false);
+        if (arguments.json || rows.size() > 1) write_output("", shown_rows, false);
         const std::string why = no_plan(rows.back().outcome.error, live, machine, options.recompute);
         if (arguments.check.empty()) fail(why);
         fail(fmt::format("{}: {}{}", arguments.check, why, others.empty() ? "" : ": " + others));
@@ -224,7 +238,7 @@ void plan(const PlanArguments& arguments) {
         if (is_stdout(arguments.emit)) return write_output("", policy::format_plan(file), false);
         if (const auto written = policy::write_plan(arguments.emit, file); !written) fail(written.error());
     }
-    write_output("", text, false);
+    write_output("", shown_rows, false);
 }
 
 }  // namespace
@@ -233,8 +247,8 @@ void add_plan_command(CLI::App& app) {
     CLI::App* command = app.add_subcommand("plan", "Plan a recorded iteration for a machine, with one planner or all");
     auto arguments = std::make_shared<PlanArguments>();
     command->add_option("TRACE", arguments->trace, "trace file (.jsonl or .jsonl.zst), or - for standard input")->required()->check(file_name());
-    command->add_option("--memory", arguments->memory, "device memory: 12GiB, 800MB, 50% of peak live")->type_name("M");
-    command->add_option("--link", arguments->link, "bandwidth to the device and back")->type_name("GBPS[,GBPS]");
+    command->add_option("--memory", arguments->memory, "device memory: 12GiB, 800MB, 50% of peak live (the budgets of a recorded run, with its --host)")->type_name("M");
+    command->add_option("--link", arguments->link, "bandwidth to the device and back (as a recorded run measured it)")->type_name("GBPS[,GBPS]");
     command->add_option("--host", arguments->host, "host memory for what is evicted: 64GiB, 50% of peak live (unlimited)")->type_name("SIZE");
     CLI::Option* policy = command->add_option("--policy", arguments->policy, "planner, or all: " + policy_names())->type_name("NAME")->capture_default_str();
     command->add_option("--recompute", arguments->recompute, "may buffers be dropped and computed again")->check(CLI::IsMember({"auto", "off"}))->capture_default_str();

@@ -19,4 +19,12 @@ void warn_of_damage(const std::string& path, const profiler::Trace& trace) {
     if (const std::string damage = damage_of(trace); !damage.empty()) warn(path + ": " + damage);
 }
 
+RanOn ran_on(const profiler::RunRecord& run) {
+    RanOn on;
+    if (!run.configs.empty() && run.configs[0].budget.value > 0) on.memory = run.configs[0].budget;
+    if (!run.configs.empty() && run.configs[0].host_budget.value > 0) on.host = run.configs[0].host_budget;
+    if (!run.links.empty() && run.links[0].in_bytes_per_second > 0 && run.links[0].out_bytes_per_second > 0) on.links = Links{run.links[0].in_bytes_per_second, run.links[0].out_bytes_per_second};
+    return on;
+}
+
 }  // namespace udnnmem::cli

@@ -1,9 +1,13 @@
-// What commands that plan say of the trace that they were given: how much of it could be read.
+// What commands that plan take from the trace that they were given beside its iteration: how much of it could be read, and
+// the machine that it ran on.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "profiler/trace/run_record.hpp"
 #include "profiler/trace/trace.hpp"
+#include "shim/cli/machine_options.hpp"
 
 namespace udnnmem::cli {
 
@@ -12,5 +16,12 @@ std::string damage_of(const profiler::Trace& trace);
 
 // It as a warning, where there is something to say.
 void warn_of_damage(const std::string& path, const profiler::Trace& trace);
+
+// Of a recorded run: the first device's budgets, and its link as it was measured.
+struct RanOn {
+    std::optional<Bytes> memory, host;
+    std::optional<Links> links;
+};
+RanOn ran_on(const profiler::RunRecord& run);
 
 }  // namespace udnnmem::cli

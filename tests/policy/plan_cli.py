@@ -214,6 +214,21 @@ class Tests:
         if FULL:
             print(f"{pathlib.Path(path).name}: advise and the Python simulator differ by {100 * worst:.2f} % at most, of {len(points)} points", flush=True)
 
+    def test_recorded_run_says_its_machine(self):
+        header, *lines = pathlib.Path(self.trace).read_text().splitlines()
+        ran = self.folder / "ran.jsonl"
+        own = [{"kind": "config", "device": 0, "budget_bytes": 700 << 20, "host_budget_bytes": 2 << 30}, {"kind": "link", "device": 0, "in_bytes_per_second": 20e9, "out_bytes_per_second": 15e9}]
+        ran.write_text("\n".join([header, *map(json.dumps, own), *lines]) + "\n")
+        row = json.loads(run("plan", ran, "--policy", "g10", "--json").stdout)
+        assert (row["memory_bytes"], row["link_in"], row["link_out"]) == (700 << 20, 20e9, 15e9), row
+        assert ", host 2.0 GiB, " in run("plan", ran, "--policy", "g10").stdout
+        row = json.loads(run("plan", ran, "--policy", "g10", "--memory", "800MiB", "--json").stdout)
+        assert (row["memory_bytes"], row["link_in"]) == (800 << 20, 20e9), row
+        text = run("plan", ran, "--policy", "g10", "--memory", "800MiB", "--link", "5").stdout
+        assert ", links 5.00 GB/s in, 5.00 GB/s out, host unlimited, " in text, text
+        ran.write_text("\n".join([header, json.dumps(own[0]), *lines]) + "\n")
+        self.complains("plan needs --link: only a recorded run", "plan", ran)
+
     def test_traces_of_other_networks(self):
         """They make no model of the batch size together, and it is said."""
         other, faster, larger = (self.folder / f"{name}.jsonl" for name in ("other", "faster", "larger"))
