@@ -177,7 +177,7 @@ UDNNMEM_QUIET=0" ]
 {"kind":"op","index":0,"name":"o\u001b[2J","range":"aaaaaaaaaaaaaaaaaaaaaaaééééééééééééééééééééééééééééééé\u001b","duration_ns":5,"writes":[0]}
 {"kind":"misprediction","expected":"e\u001b","seen":"s\n","times":1}
 END
-    for words in "report evil.jsonl" "report evil.jsonl evil.jsonl" "report --model evil.jsonl --memory 5 --link 1" "plan evil.jsonl --memory 100% --link 1 --time 0.01" "advise evil.jsonl --time 0.001 --link 1"; do
+    for words in "report evil.jsonl" "report evil.jsonl evil.jsonl" "report --model evil.jsonl --memory 5B --link 1" "plan evil.jsonl --memory 100% --link 1 --time 0.01" "advise evil.jsonl --time 0.001 --link 1"; do
         "$tool" $words > out
         LC_ALL=C run ! grep -qP '[\x00-\x08\x0b-\x1f\x7f]' out
         iconv -f UTF-8 -t UTF-8 out > /dev/null
@@ -274,7 +274,7 @@ END
     printf '%s\n' '{"kind":"header","schema":1,"name":"t"}' '{"kind":"buffer","id":0,"bytes":10}' '{"kind":"op","index":0,"name":"op0","duration_ns":5,"writes":[0]}' > one.jsonl
     "$tool" report one.jsonl --model --memory 0 --link 1 > out
     grep -q "M = 0 B is exceeded at 1 ops" out
-    grep -q "no plan in 0 B: the largest op alone needs 10 B: give at least --memory 10" out
+    grep -q "no plan in 0 B: the largest op alone needs 10 B: give at least --memory 10B" out
     run "$tool" report one.jsonl --model --memory much
     complained "--memory much: expected a size such as 12GiB"
 }

@@ -160,7 +160,15 @@ class Tests:
         self.complains("--memory 150%: expected a share of at most 100%", "plan", self.trace, "--memory", "150%", "--link", "1")
         self.complains("--host 1e9GiB: expected a size", "plan", self.trace, "--memory", "1GiB", "--link", "1", "--host", "1e9GiB")
         self.complains("--link fast: expected GB/s", "plan", self.trace, "--memory", "1GiB", "--link", "fast")
-        self.complains("expected GB/s", "plan", self.trace, "--memory", "1GiB", "--link", "0")
+        for wrong in ("0", "1e9", "15GB", "15GB/s,", "2000000"):
+            self.complains(f"--link {wrong}: expected GB/s from 0.001 to 1000000, such as 55", "plan", self.trace, "--memory", "1GiB", "--link", wrong)
+        links = [json.loads(run("plan", self.trace, "--memory", "1GiB", "--policy", "demand", "--link", text, "--json").stdout) for text in ("15GB/s", "15 GB/s,12GB/s")]
+        assert [(row["link_in"], row["link_out"]) for row in links] == [(15e9, 15e9), (15e9, 12e9)], links
+        self.complains("--memory 50: are bytes, which hold no tensor: did you mean 50%, or 50GiB?", "report", "--model", self.trace, "--memory", "50")
+        self.complains("--memory 8000: are bytes, which hold no tensor: name the unit, as in 8000MiB", "plan", self.trace, "--memory", "8000", "--link", "1")
+        self.complains("--host 64: are bytes", "plan", self.trace, "--memory", "50%", "--link", "1", "--host", "64")
+        self.complains("--host 64: are bytes", "advise", self.trace, "--host", "64")
+        self.complains("no plan in 50 B", "plan", self.trace, "--memory", "50B", "--link", "1", "--policy", "demand")
         self.complains("expected all or one of", "plan", self.trace, "--memory", "1GiB", "--link", "1", "--policy", "magic")
         self.complains("is all recompute", "plan", self.trace, "--memory", "1GiB", "--link", "1", "--policy", "chen", "--recompute", "off")
         for option, wrong in (("--time", "nan"), ("--turnaround", "-1"), ("--hash", "inf"), ("--time", "soon")):
