@@ -1,6 +1,7 @@
 #include "shim/cli/models.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 
@@ -24,13 +25,16 @@ const char* kind_of(const std::string& name) {
     static constexpr std::pair<const char*, const char*> words[] = {
         {"memcpy", "copy"}, {"htod", "copy"}, {"dtoh", "copy"}, {"dtod", "copy"}, {"memset", "fill"}, {"graphlaunch", "graph"}, {"in a graph", "graph"}, {"nccl", "collective"}, {"allreduce", "collective"},
         {"wgrad", "convolution"}, {"dgrad", "convolution"}, {"fprop", "convolution"}, {"winograd", "convolution"}, {"conv", "convolution"},
+        {"cross_entropy", "reduction"}, {"crossentropy", "reduction"}, {"loss", "reduction"},
         {"attention", "attention"}, {"flash", "attention"}, {"fmha", "attention"}, {"softmax", "attention"},
         {"gemm", "matrix product"}, {"matmul", "matrix product"}, {"cutlass", "matrix product"}, {"linear", "matrix product"}, {"einsum", "matrix product"},
         {"adam", "update"}, {"sgd", "update"}, {"apply_grad", "update"}, {"optim", "update"}, {"momentum", "update"},
-        {"norm", "normalisation"}, {"bn_", "normalisation"}, {"pool", "pooling"}, {"reduce", "reduction"}, {"loss", "reduction"}, {"mean", "reduction"}, {"sum", "reduction"},
+        {"norm", "normalisation"}, {"bn_", "normalisation"}, {"pool", "pooling"}, {"reduce", "reduction"}, {"mean", "reduction"}, {"sum", "reduction"},
         {"embed", "gather"}, {"gather", "gather"}, {"scatter", "gather"}, {"index", "gather"},
         {"elementwise", "elementwise"}, {"relu", "elementwise"}, {"gelu", "elementwise"}, {"bias", "elementwise"}, {"add", "elementwise"}, {"mul", "elementwise"}, {"dropout", "elementwise"},
     };
+    // tinygrad names a kernel by its shape alone: "r_32_16_4" reduces, "E_8_4" does not.
+    if (name == "E" || (name.size() > 2 && (name[0] == 'r' || name[0] == 'E') && name[1] == '_' && std::isdigit(static_cast<unsigned char>(name[2])))) return name[0] == 'r' ? "reduction" : "elementwise";
     std::string low = name;
     std::transform(low.begin(), low.end(), low.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     for (const auto& [word, kind] : words)

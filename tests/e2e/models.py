@@ -74,10 +74,24 @@ def check_batches(suite):
             suite.check(done.returncode == 2 and "expected batch sizes" in done.stderr, f"--batch {wrong} is refused", done.stderr)
 
 
+def check_kinds(suite):
+    names = {"softmax_cross_entropy_backward": "reduction", "nll_loss_forward": "reduction", "SoftmaxWithLoss": "reduction", "scaled_softmax": "attention", "r_32_16_4_64": "reduction", "E_8_4": "elementwise", "E": "elementwise", "fused_adam": "update", "Embedding": "gather"}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, kind in names.items():
+            trace = pathlib.Path(folder) / "named.jsonl"
+            records = [{"kind": "header", "schema": 1, "name": "n"}, {"kind": "buffer", "id": 0, "bytes": 1 << 20}, {"kind": "op", "index": 0, "name": name, "duration_ns": 1000, "writes": [0]}]
+            trace.write_text("".join(json.dumps(record) + "\n" for record in records))
+            (got,), _ = models(trace)
+            suite.check([k["kind"] for k in got["kinds"]] == [kind], f"{name} is of the kind {kind}", f"    {got['kinds']}")
+    (got,), _ = models(ROOT / "tests/traces/tinygrad-conv.jsonl.zst")
+    suite.check("other" not in [k["kind"] for k in got["kinds"]], "tinygrad's kernels have kinds", f"    {got['kinds']}")
+
+
 def main():
     suite = Suite()
     for name in ("gpt2-medium-b16-roofline", "resnet152-b256-modern"):
         check_trace(suite, name)
+    check_kinds(suite)
     check_batches(suite)
     suite.finish()
 
