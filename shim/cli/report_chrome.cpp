@@ -39,6 +39,7 @@ class Process {
         if (run_.header.rank >= 0) name += fmt::format(" rank {}", run_.header.rank);
         add("{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{},\"args\":{{\"name\":{}}}}}", pid_, json_text(name));
         add("{{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":{},\"args\":{{\"sort_index\":{}}}}}", pid_, pid_);
+        if (run_.damaged) add("{{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":{},\"args\":{{\"labels\":\"damaged from line {} on: what follows is left out\"}}}}", pid_, run_.damaged);
         ops();
         ranges();
         memory();

@@ -85,6 +85,7 @@ Json report_fields(const Report& of) {
     report["pid"] = run.header.pid;
     report["started_unix_ns"] = run.header.started_unix_ns;
     report["ended"] = run.ended;
+    report["damaged_from_line"] = run.damaged > 0 ? Json(run.damaged) : Json(nullptr);
     report["device"] = !run.configs.empty() ? run.configs[0].device_name : iteration.header.device;
     report["policy"] = run.configs.empty() ? "" : run.configs[0].policy;
     Bytes budget, host_budget;

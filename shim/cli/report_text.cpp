@@ -85,6 +85,13 @@ void append_models(std::string& to, const nlohmann::ordered_json& models) {
     }
 }
 
+// Of a trace with neither figures nor ops. Only a run's has a process that can have been killed.
+const char* why_empty(const RunRecord& run) {
+    if (run.damaged) return "  nothing is known of it: it is damaged before its first figures and its first op\n";
+    if (run.header.pid) return "  no figures were recorded: the program was killed within its first second of GPU work\n";
+    return "  nothing is known of it: it was cut before its first op\n";
+}
+
 // A column a run; the figures that differ between ranks tell which of them is short of memory or of link.
 std::string side_by_side(std::span<const Report> reports) {
     std::string text;
@@ -153,7 +160,8 @@ std::string report_text(std::span<const Report> reports) {
         append_speed(text, run);
         append_ranges(text, run.iteration);
         if (run.has_summary && !run.ended) text += "  the program was killed, or still runs: figures of its last second may be missing\n";
-        if (!run.has_summary && run.iteration.ops.empty()) text += "  no figures were recorded: the program was killed within its first second of GPU work\n";
+        if (run.damaged) text += fmt::format("  the trace is damaged from line {} on: what follows is left out\n", human_count(run.damaged));
+        if (!run.has_summary && run.iteration.ops.empty()) text += why_empty(run);
         for (const OutOfMemory& refusal : run.refusals) text += "  " + explanation(refusal) + "\n";
         if (!models.is_null()) append_models(text, models);
         if (!run.buffers.empty()) append_buffers(text, run);

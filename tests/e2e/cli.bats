@@ -227,6 +227,12 @@ END
         [ "$status" -eq 0 ]
     done
     python3 -c 'import pickle; assert pickle.load(open("out.pytorch", "rb"))["device_traces"] == [[]]'
+    grep -q "it was cut before its first op" out.text
+    printf '{"kind":"op' >> cut.jsonl
+    printf 'x\n' >> cut.jsonl
+    "$tool" report cut.jsonl | grep -q "damaged before its first figures and its first op"
+    head -n 2 run.jsonl > young.jsonl
+    "$tool" report young.jsonl | grep -q "killed within its first second"
 }
 
 @test "report --model: batch sizes are those of the traces as they are given, whatever their ranks" {
@@ -382,7 +388,12 @@ END
     run --separate-stderr "$tool" report damaged.jsonl --format json
     [ "$status" -eq 0 ]
     [ "$stderr" = "udnnmem: warning: damaged.jsonl: damaged from line 5 on: what follows is left out" ]
-    [ "$(json 'r["events"]["fetch"], r["events"]["stall"]' <<< "$output")" = "(1, 0)" ]
+    [ "$(json 'r["events"]["fetch"], r["events"]["stall"], r["damaged_from_line"]' <<< "$output")" = "(1, 0, 5)" ]
+    [ "$("$tool" report run.jsonl --format json | json 'r["damaged_from_line"]')" = None ]
+    "$tool" report damaged.jsonl | grep -q "the trace is damaged from line 5 on"
+    "$tool" report damaged.jsonl --format html | grep -q '"damaged_from_line":5,'
+    [ "$("$tool" report damaged.jsonl --format chrome | python3 -c 'import json, sys; print([e["args"] for e in json.load(sys.stdin)["traceEvents"] if e["name"] == "process_labels"])')" = "[{'labels': 'damaged from line 5 on: what follows is left out'}]" ]
+    [[ "$("$tool" report run.jsonl --format chrome)" != *process_labels* ]]
 }
 
 @test "a bad trace is one line: file, line, field, rule" {

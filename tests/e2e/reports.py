@@ -102,7 +102,7 @@ EVENT = {
     "b": {"ph": str, "name": str, "cat": str, "id": str, "pid": int, "tid": int, "ts": NUMBER, "args": dict},
     "e": {"ph": str, "name": str, "cat": str, "id": str, "pid": int, "tid": int, "ts": NUMBER},
 }
-METADATA = {"process_name": ("name", str), "process_sort_index": ("sort_index", int), "thread_name": ("name", str), "thread_sort_index": ("sort_index", int)}
+METADATA = {"process_name": ("name", str), "process_labels": ("labels", str), "process_sort_index": ("sort_index", int), "thread_name": ("name", str), "thread_sort_index": ("sort_index", int)}
 
 
 def check_chrome(suite, what, trace):
