@@ -50,16 +50,21 @@ void add_models(std::vector<Report>& reports, const ReportArguments& arguments) 
 
 void report(const ReportArguments& arguments) {
     check_output(arguments.output, arguments.force, arguments.traces);
+    const auto batches = parse_batches(arguments.batches, arguments.traces.size());
+    if (!batches) fail(batches.error());
     std::vector<profiler::RunRecord> runs;
-    for (const std::string& path : arguments.traces) {
-        auto run = profiler::read_run(path);
-        if (!run) fail(run.error());
-        warn_of_damage(path, run->damaged);
+    for (std::size_t i = 0; i < arguments.traces.size(); ++i) {
+        auto run = profiler::read_run(arguments.traces[i]);
+        if (!run && arguments.traces.size() == 1) fail(run.error());
+        if (!run) {  // a rank that died early keeps nobody from looking at the others
+            warn(run.error().message + "; left out");
+            continue;
+        }
+        warn_of_damage(arguments.traces[i], run->damaged);
+        if (!batches->empty()) run->iteration.header.batch = (*batches)[i];
         runs.push_back(std::move(*run));
     }
-    const auto batches = parse_batches(arguments.batches, runs.size());
-    if (!batches) fail(batches.error());
-    for (std::size_t i = 0; i < batches->size(); ++i) runs[i].iteration.header.batch = (*batches)[i];
+    if (runs.empty()) fail(fmt::format("report: none of the {} traces can be read", arguments.traces.size()));
     std::stable_sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.header.rank < b.header.rank; });
     std::vector<Report> reports;
     for (profiler::RunRecord& run : runs) {

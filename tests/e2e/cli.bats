@@ -404,7 +404,13 @@ END
     run "$tool" report bad.jsonl; complained "bad.jsonl: line 7: summary.ops: must be between 0"
     printf '\x28\xb5\x2f\xfdrubbish' > bad.zst
     run "$tool" report bad.zst; complained "bad.zst: "
-    run "$tool" report run.jsonl bad.jsonl; complained "bad.jsonl"
+    run --separate-stderr "$tool" report bad.jsonl run.jsonl --format json
+    [ "$status" -eq 0 ]
+    [[ "$stderr" == "udnnmem: warning: bad.jsonl: line 7: summary.ops: must be between 0"*"; left out" ]]
+    [ "$(json 'r["pid"]' <<< "$output")" = 4711 ]
+    run "$tool" report bad.jsonl empty.jsonl
+    [ "$status" -eq 2 ]
+    [ "${lines[-1]}" = "udnnmem: report: none of the 2 traces can be read" ]
 }
 
 @test "doctor without a driver: one line a check, the fix, and 1" {
