@@ -73,7 +73,9 @@ std::string human(Nanoseconds time) {
     if (value < 1e6) return fmt::format("{:.1f} us", value / 1e3);
     if (value < 1e9) return fmt::format("{:.1f} ms", value / 1e6);
     if (value < 600e9) return fmt::format("{:.2f} s", value / 1e9);
-    return fmt::format("{} h {:02} min {:02} s", time.value / 3'600'000'000'000, time.value / 60'000'000'000 % 60, time.value / 1'000'000'000 % 60);
+    const std::int64_t seconds = time.value / 1'000'000'000;  // two units: more would not fit the columns of tables
+    if (seconds < 3600) return fmt::format("{} min {:02} s", seconds / 60, seconds % 60);
+    return fmt::format("{} h {:02} min", seconds / 3600, seconds / 60 % 60);
 }
 
 std::string human_rate(double bytes_per_second) { return fmt::format("{:.2f} GB/s", bytes_per_second / 1e9); }
@@ -85,5 +87,7 @@ std::string human_count(std::int64_t count) {
     for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (count < 0 ? 1 : 0); at -= 3) digits.insert(static_cast<std::size_t>(at), 1, ',');
     return digits;
 }
+
+std::string counted(std::int64_t count, std::string_view one, std::string_view many) { return fmt::format("{} {}", human_count(count), count == 1 ? one : many); }
 
 }  // namespace udnnmem::cli

@@ -14,6 +14,7 @@ std::string human(Nanoseconds time);
 std::string human_rate(double bytes_per_second);
 std::string human_share(double share);  // "93.1 %"; "-" of an iteration that takes no time
 std::string human_count(std::int64_t count);
+std::string counted(std::int64_t count, std::string_view one, std::string_view many);  // "1 launch", "48,200 launches"
 
 // Text from a file, a process or the command line as one line that does nothing to a terminal: control characters, those that
 // turn the direction of writing, and what is no UTF-8 are spelled out ("\n", "\x1b", "\u202e"). Whole characters, the first

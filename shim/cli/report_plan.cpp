@@ -62,11 +62,11 @@ void add_plan_fields(Json& report, const RunRecord& run) {
 
 void append_plan(std::string& to, const RunRecord& run) {
     for (const RunSequence& s : run.sequences) {
-        to += fmt::format("  sequence {:<7} {} ops from {}: {} of {} iterations by plan, {} turn{}", s.id, human_count(s.ops), shown(s.first), human_count(s.planned_iterations), human_count(s.iterations), human_count(s.turns), s.turns == 1 ? "" : "s");
+        to += fmt::format("  sequence {:<7} {} from {}: {} of {} by plan, {}", s.id, counted(s.ops, "op", "ops"), shown(s.first), human_count(s.planned_iterations), counted(s.iterations, "iteration", "iterations"), counted(s.turns, "turn", "turns"));
         if (s.planned.value) to += fmt::format("; {} each, {} promised", human(s.planned), human(s.promised));
         if (s.peak.value) to += fmt::format("; {} of memory, {} promised", human(s.peak), human(s.peak_promised));
         if (s.demand.value) to += fmt::format("; {} on demand", human(s.demand));
-        if (s.given_up) to += fmt::format("; {} plans given up", human_count(s.given_up));
+        if (s.given_up) to += fmt::format("; {} given up", counted(s.given_up, "plan", "plans"));
         to += '\n';
     }
     for (const Adaptation& a : run.adaptations) {
@@ -74,9 +74,9 @@ void append_plan(std::string& to, const RunRecord& run) {
         to += a.measured.value ? fmt::format("{} by it, {}\n", human(a.measured), a.kept ? "kept" : "given up") : "not measured yet\n";
     }
     for (const Misprediction& m : std::span(run.mispredictions).first(std::min(run.mispredictions.size(), most_mispredictions)))
-        to += fmt::format("  stepped out      {} times at {}, where {} was expected\n", human_count(m.times), shown(m.seen), shown(m.expected));
+        to += fmt::format("  stepped out      {} at {}, where {} was expected\n", counted(m.times, "time", "times"), shown(m.seen), shown(m.expected));
     for (const NotReplayable& r : std::span(run.not_replayable).first(std::min(run.not_replayable.size(), most_refusals)))
-        to += fmt::format("  not run again    {} ops of {}: it {}\n", human_count(r.ops), shown(r.kernel), shown(r.why));
+        to += fmt::format("  not run again    {} of {}: it {}\n", counted(r.ops, "op", "ops"), shown(r.kernel), shown(r.why));
     const std::vector<std::int64_t> delays = delays_of(run.steps);
     std::vector<std::size_t> worst;
     for (std::size_t i = 0; i < delays.size(); ++i)
@@ -87,7 +87,7 @@ void append_plan(std::string& to, const RunRecord& run) {
     for (const std::size_t i : worst) {
         const RunStep& s = run.steps[i];
         to += fmt::format("    {:<10} at {}, not {}: op {} of sequence {}, {}", human(Nanoseconds(delays[i])), human(s.start), human(s.planned_start), s.index, s.sequence, shown(s.name));
-        if (s.cause >= 0) to += fmt::format("; its launch waited {} times for {} (buffer {})", human_count(s.held_times), held_causes[s.cause], s.buffer.value);
+        if (s.cause >= 0) to += fmt::format("; its launch waited {} for {} (buffer {})", counted(s.held_times, "time", "times"), held_causes[s.cause], s.buffer.value);
         to += '\n';
     }
 }

@@ -1,5 +1,6 @@
 // The report that people read first: what the run was allowed, what it took, what that cost.
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -15,15 +16,16 @@ namespace {
 using namespace profiler;
 
 constexpr std::size_t most_buffers = 10;  // of the table; JSON has all
+constexpr std::size_t most_column = 13;   // characters of a column, of runs side by side
 
-std::string share(Bytes part, Bytes whole) { return whole.value > 0 ? fmt::format(" ({:.1f} % of it)", 100.0 * static_cast<double>(part.value) / static_cast<double>(whole.value)) : ""; }
+std::string share(Bytes part, Bytes whole) { return whole.value > 0 ? fmt::format(" ({:.1f} % of peak live)", 100.0 * static_cast<double>(part.value) / static_cast<double>(whole.value)) : ""; }
 
 void append_iteration(std::string& to, const Trace& iteration) {
     Nanoseconds ideal = iteration.header.ideal;
     if (ideal.value == 0)
         for (const TraceOp& op : iteration.ops) ideal += op.duration;
-    to += fmt::format("  one iteration    {} ops, {} buffers, {} with everything resident, peak live {}\n", human_count(static_cast<std::int64_t>(iteration.ops.size())),
-                      human_count(static_cast<std::int64_t>(iteration.buffers.size())), human(ideal), human(peak_live(iteration)));
+    to += fmt::format("  one iteration    {}, {}, {} with everything resident, peak live {}\n", counted(static_cast<std::int64_t>(iteration.ops.size()), "op", "ops"),
+                      counted(static_cast<std::int64_t>(iteration.buffers.size()), "buffer", "buffers"), human(ideal), human(peak_live(iteration)));
 }
 
 // "an iteration takes 12 ms by plan: 93.1 % of the speed with everything resident, 98.0 % of what any plan can reach"
@@ -41,25 +43,25 @@ void append_speed(std::string& to, const RunRecord& run) {
 
 void append_figures(std::string& to, const RunRecord& run) {
     const RunSummary& s = run.summary;
-    to += fmt::format("  ran              {}, {} ops, {} buffers made\n", human(s.wall_ns), human_count(s.ops), human_count(s.allocations));
+    to += fmt::format("  ran              {}, {}, {} made\n", human(s.wall_ns), counted(s.ops, "op", "ops"), counted(s.allocations, "buffer", "buffers"));
     to += fmt::format("  peak live        {}\n", human(s.peak_live_bytes));
     to += fmt::format("  peak on device   {}{}\n", human(s.peak_resident_bytes), share(s.peak_resident_bytes, s.peak_live_bytes));
     to += fmt::format("  peak on host     {}\n", human(s.peak_host_bytes));
-    to += fmt::format("  moved in         {} in {} fetches\n", human(s.bytes_in), human_count(s.fetches));
-    to += fmt::format("  moved out        {} in {} evictions, {} of them clean\n", human(s.bytes_out), human_count(s.evictions), human_count(s.clean_evictions));
-    if (s.drops) to += fmt::format("  computed again   {} buffers that had been dropped, {} in {} kernels and copies; {} that never crossed the link\n", human_count(s.replays), human(s.replay_ns), human_count(s.replayed_ops), human(s.bytes_dropped));
-    to += fmt::format("  stalls           {} launch{} waited, {} in all\n", human_count(s.stalls), s.stalls == 1 ? "" : "es", human(s.stall_ns));
-    to += fmt::format("  from host frames {} ops\n", human_count(s.served_from_host));
+    to += fmt::format("  moved in         {} in {}\n", human(s.bytes_in), counted(s.fetches, "fetch", "fetches"));
+    to += fmt::format("  moved out        {} in {}, {} of them clean\n", human(s.bytes_out), counted(s.evictions, "eviction", "evictions"), human_count(s.clean_evictions));
+    if (s.drops) to += fmt::format("  computed again   {} that had been dropped, {} in {}; {} that never crossed the link\n", counted(s.replays, "buffer", "buffers"), human(s.replay_ns), counted(s.replayed_ops, "kernel or copy", "kernels and copies"), human(s.bytes_dropped));
+    to += fmt::format("  stalls           {} waited, {} in all\n", counted(s.stalls, "launch", "launches"), human(s.stall_ns));
+    to += fmt::format("  from host frames {}\n", counted(s.served_from_host, "op", "ops"));
     to += fmt::format("  verified moves   {}, {} differed\n", human_count(s.verified_moves), human_count(s.failed_verifications));
     if (s.iterations) {
-        to += fmt::format("  by plan          {} of {} iterations followed, {} times stepped out", human_count(s.planned_iterations), human_count(s.iterations), human_count(s.strayed));
+        to += fmt::format("  by plan          {} of {} followed, stepped out {}", human_count(s.planned_iterations), counted(s.iterations, "iteration", "iterations"), counted(s.strayed, "time", "times"));
         if (s.planned_iterations) to += fmt::format("; {} each, {} promised", human(s.planned_ns), human(s.promised_ns));
         if (s.demand_ns.value) to += fmt::format("; {} on demand", human(s.demand_ns));
         to += '\n';
     }
-    if (s.deadlines) to += fmt::format("  deadlines        {} launches were held back too long and let go\n", human_count(s.deadlines));
-    if (s.over_budget) to += fmt::format("  over budget      {} times: raise the budget, or make the batch smaller\n", human_count(s.over_budget));
-    if (run.events_dropped) to += fmt::format("  not recorded     {} events (the figures above count them)\n", human_count(run.events_dropped));
+    if (s.deadlines) to += fmt::format("  deadlines        {} held back too long and let go\n", counted(s.deadlines, "launch was", "launches were"));
+    if (s.over_budget) to += fmt::format("  over budget      {}: raise the budget, or make the batch smaller\n", counted(s.over_budget, "time", "times"));
+    if (run.events_dropped) to += fmt::format("  not recorded     {} (the figures above count them)\n", counted(run.events_dropped, "event", "events"));
 }
 
 void append_buffers(std::string& to, const RunRecord& run) {
@@ -92,9 +94,22 @@ const char* why_empty(const RunRecord& run) {
     return "  nothing is known of it: it was cut before its first op\n";
 }
 
-// A column a run; the figures that differ between ranks tell which of them is short of memory or of link.
+std::string column_name(const RunRecord& run) {
+    if (run.header.rank >= 0) return fmt::format("rank {}", run.header.rank);
+    return run.header.pid ? fmt::format("pid {}", run.header.pid) : run.header.name.empty() ? run.path : run.header.name;
+}
+
+// A column a run, by number where names do not fit or do not differ; the figures that differ between ranks tell which of them is short of memory or of link.
 std::string side_by_side(std::span<const Report> reports) {
+    std::vector<std::string> names;
+    for (const Report& report : reports) names.push_back(column_name(report.run));
+    const std::set<std::string> different(names.begin(), names.end());
     std::string text;
+    if (different.size() < names.size() || std::any_of(names.begin(), names.end(), [](const std::string& name) { return shown(name, most_column) != shown(name); }))
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            text += fmt::format("{:<5}{}, {}\n", fmt::format("#{}", i + 1), shown(names[i]), shown(reports[i].run.path));
+            names[i] = fmt::format("#{}", i + 1);
+        }
     const auto row = [&](const char* title, const auto& value) {
         text += fmt::format("{:<19}", title);
         for (const Report& report : reports) text += fmt::format("{:>14}", value(report.run));
@@ -103,14 +118,16 @@ std::string side_by_side(std::span<const Report> reports) {
     const auto figure = [&](const char* title, const auto& value) {
         row(title, [&](const RunRecord& run) { return run.has_summary ? value(run.summary) : std::string("-"); });
     };
-    row("", [](const RunRecord& run) { return run.header.rank >= 0 ? fmt::format("rank {}", run.header.rank) : run.header.pid ? fmt::format("pid {}", run.header.pid) : shown(run.header.name, 13); });
-    row("host", [](const RunRecord& run) { return run.header.host.empty() ? "-" : shown(run.header.host, 13); });
+    text += fmt::format("{:<19}", "");
+    for (const std::string& name : names) text += fmt::format("{:>14}", shown(name));
+    text += '\n';
+    row("host", [](const RunRecord& run) { return run.header.host.empty() ? "-" : shown(run.header.host, most_column); });
     row("budget", [](const RunRecord& run) {
         Bytes sum;
         for (const RunConfig& config : run.configs) sum += config.budget;
         return run.configs.empty() ? std::string("-") : human(sum);
     });
-    figure("peak live", [](const RunSummary& s) { return human(s.peak_live_bytes); });
+    row("peak live", [](const RunRecord& run) { return run.has_summary ? human(run.summary.peak_live_bytes) : run.iteration.ops.empty() ? std::string("-") : human(peak_live(run.iteration)); });
     figure("peak on device", [](const RunSummary& s) { return human(s.peak_resident_bytes); });
     figure("peak on host", [](const RunSummary& s) { return human(s.peak_host_bytes); });
     figure("moved in", [](const RunSummary& s) { return human(s.bytes_in); });
@@ -148,15 +165,17 @@ std::string report_text(std::span<const Report> reports) {
         for (const RunConfig& config : run.configs)
             text += fmt::format("  device {}         {}, {}; budget {}, host budget {}, policy {}\n", config.device, shown(config.device_name), human(config.memory), human(config.budget),
                                 human(config.host_budget), shown(config.policy));
-        for (const RunLink& link : run.links)
-            text += fmt::format("  link {}           {} in, {} out\n", link.device, human_rate(link.in_bytes_per_second), human_rate(link.out_bytes_per_second));
-        for (const RunLink& link : run.links)
+        // A run that moved anything ends with the rates that its own moves reached, one way at a time; both ways at once are measured at the start alone.
+        const bool by_moves = run.ended && run.summary.bytes_in + run.summary.bytes_out > Bytes(0);
+        for (const RunLink& link : run.links) {
+            text += fmt::format("  link {}           {} in, {} out, measured {}\n", link.device, human_rate(link.in_bytes_per_second), human_rate(link.out_bytes_per_second), by_moves ? "while running" : "at the start");
             if (link.both_in_bytes_per_second > 0 && link.both_out_bytes_per_second > 0)
-                text += fmt::format("  link {}, both ways {} in and {} out at once\n", link.device, human_rate(link.both_in_bytes_per_second), human_rate(link.both_out_bytes_per_second));
+                text += fmt::format("  link {}           {} in and {} out at once, measured at the start\n", link.device, human_rate(link.both_in_bytes_per_second), human_rate(link.both_out_bytes_per_second));
+        }
         if (run.has_summary) append_figures(text, run);
         append_plan(text, run);
         if (!run.iteration.ops.empty()) append_iteration(text, run.iteration);
-        else if (run.searched) text += fmt::format("  one iteration    not found: nothing that repeats in {} ops\n", human_count(run.searched));
+        else if (run.searched) text += fmt::format("  one iteration    not found: nothing that repeats in {}\n", counted(run.searched, "op", "ops"));
         append_speed(text, run);
         append_ranges(text, run.iteration);
         if (run.has_summary && !run.ended) text += "  the program was killed, or still runs: figures of its last second may be missing\n";

@@ -160,12 +160,47 @@ UDNNMEM_QUIET=0" ]
     [ "${lines[0]}" = "train (pid 4711 on node7), udnnmem 0.1.0" ]
     [[ "$output" == *"budget 350.0 MiB"* ]]
     [[ "$output" == *"12.30 s, 48,201 ops"* ]]
-    [[ "$output" == *"350.0 MiB (35.0 % of it)"* ]]
+    [[ "$output" == *"350.0 MiB (35.0 % of peak live)"* ]]
     [[ "$output" != *"killed"* ]]
     head -n 6 run.jsonl > cut.jsonl
     run "$tool" report cut.jsonl
     [[ "$output" == *"48,200 ops"* ]]
     [[ "$output" == *"killed, or still runs"* ]]
+}
+
+@test "report as text: one of a thing, long times, and when links were measured" {
+    cat > one.jsonl <<'END'
+{"kind":"header","schema":1,"name":"one","pid":1}
+{"kind":"link","device":0,"in_bytes_per_second":12e9,"out_bytes_per_second":13e9,"both_in_bytes_per_second":8e9,"both_out_bytes_per_second":9e9}
+{"kind":"summary","ops":1,"allocations":1,"fetches":1,"evictions":1,"stalls":1,"iterations":1,"strayed":1,"over_budget":1,"deadlines":1,"bytes_in":5,"wall_ns":1000000000000,"last":true}
+{"kind":"sequence","id":0,"first":"a","ops":1,"turns":1,"iterations":1,"planned_iterations":0,"given_up":1}
+{"kind":"misprediction","expected":"e","seen":"s","times":1}
+END
+    run "$tool" report one.jsonl
+    for words in "16 min 40 s, 1 op, 1 buffer made" "in 1 fetch" "in 1 eviction," "1 launch waited" "0 of 1 iteration followed, stepped out 1 time" "1 time: raise" "1 launch was held" "1 op from a: 0 of 1 iteration by plan, 1 turn; 1 plan given up" "stepped out      1 time at s" \
+        "12.00 GB/s in, 13.00 GB/s out, measured while running" "8.00 GB/s in and 9.00 GB/s out at once, measured at the start"; do
+        [[ "$output" == *"$words"* ]] || { echo "$words"; return 1; }
+    done
+    sed 's/"last":true/"last":false/' one.jsonl > cut.jsonl
+    "$tool" report cut.jsonl | grep -q "12.00 GB/s in, 13.00 GB/s out, measured at the start"
+}
+
+@test "report of several traces as text: columns that are told apart" {
+    for i in 1 2; do
+        printf '%s\n' '{"kind":"header","schema":1,"name":"bert-base-batch'$i'"}' '{"kind":"buffer","id":0,"bytes":'$i'024}' '{"kind":"op","index":0,"duration_ns":5,"writes":[0]}' > b$i.jsonl
+    done
+    run "$tool" report b1.jsonl b2.jsonl
+    [ "${lines[0]}" = "#1   bert-base-batch1, b1.jsonl" ]
+    [ "${lines[1]}" = "#2   bert-base-batch2, b2.jsonl" ]
+    [ "$(echo ${lines[2]})" = "#1 #2" ]
+    [ "$(grep '^peak live' <<< "$output" | tr -s ' ')" = "peak live 1.0 KiB 2.0 KiB" ]
+    run "$tool" report run.jsonl b1.jsonl
+    [ "$(echo ${lines[2]})" = "#1 #2" ]
+    sed 's/bert-base-batch/b/' -i b?.jsonl
+    run "$tool" report b1.jsonl b2.jsonl
+    [ "$(echo ${lines[0]})" = "b1 b2" ]
+    run "$tool" report b1.jsonl b1.jsonl
+    [ "$(echo ${lines[2]})" = "#1 #2" ]
 }
 
 @test "what others wrote does nothing to the terminal" {
