@@ -1,6 +1,6 @@
 // Chrome's trace event format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ("Trace Event
 // Format"). Times in microseconds. A run is a process, a stream a thread whose ops are complete events (X); moves overlap, so they
-// are asynchronous (b, e); memory is a counter (C); the program's own ranges are a thread.
+// are asynchronous (b, e); memory is a counter (C), a refusal of it an instant (i); the program's own ranges are a thread.
 #include <algorithm>
 #include <optional>
 #include <string_view>
@@ -29,6 +29,7 @@ class Process {
         if (view_.observed || trace_.ops.empty()) {
             Nanoseconds first = trace_.ops.empty() ? Nanoseconds::max() : view_.origin;
             for (const RunEvent& event : run.moves) first = std::min(first, event.start);
+            for (const OutOfMemory& refusal : run.refusals) first = std::min(first, refusal.at);
             base_ = first;
             shift_ = trace_.ops.empty() ? Nanoseconds(0) : view_.origin - first;
         }
@@ -44,6 +45,7 @@ class Process {
         ranges();
         memory();
         moves();
+        refusals();
     }
 
   private:
@@ -142,6 +144,12 @@ class Process {
             add("{{\"ph\":\"b\",{},\"ts\":{},\"args\":{{\"buffer\":{},\"bytes\":{}}}}}", head, us(event.start - *base_), json_text(name), event.bytes.value);
             add("{{\"ph\":\"e\",{},\"ts\":{}}}", head, us(event.end - *base_));
         }
+    }
+
+    void refusals() {
+        if (!base_) return;
+        for (const OutOfMemory& refusal : run_.refusals)
+            add("{{\"ph\":\"i\",\"s\":\"p\",\"name\":\"out of memory\",\"cat\":\"refusal\",\"pid\":{},\"tid\":0,\"ts\":{},\"args\":{{\"text\":{}}}}}", pid_, us(refusal.at - *base_), json_text(explanation(refusal)));
     }
 
     std::string& to_;

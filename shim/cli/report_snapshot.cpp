@@ -3,6 +3,7 @@
 // torch/cuda/_memory_viz.py and in its "Understanding CUDA Memory Usage".
 #include <algorithm>
 
+#include "shim/cli/commands.hpp"
 #include "shim/cli/pickle.hpp"
 #include "shim/cli/report_formats.hpp"
 #include "shim/cli/report_view.hpp"
@@ -117,6 +118,8 @@ class Snapshot {
 }  // namespace
 
 std::string report_snapshot(std::span<const Report> reports) {
+    for (const Report& report : reports)
+        if (report.run.iteration.ops.empty()) warn(report.run.path + ": holds no iteration: the snapshot has nothing to show of it");
     Pickle pickle;
     pickle.begin_dictionary();
     pickle.text("segments"), pickle.begin_list();

@@ -255,6 +255,14 @@ END
     complained "pdf"
 }
 
+@test "report: out of memory is an instant of Chrome's trace; a snapshot of no iteration says so" {
+    echo '{"kind":"out_of_memory","device":0,"at_ns":2010,"what":"cuMemAlloc","wanted_bytes":5,"live_bytes":1,"device_bytes":1,"host_bytes":0,"budget_bytes":2,"host_budget_bytes":0,"enough_bytes":6,"buffers":[],"buffer_bytes":[],"on_host":[]}' >> run.jsonl
+    [ "$("$tool" report run.jsonl --format chrome | python3 -c 'import json, sys; print([(e["name"], e["ts"], e["args"]["text"][:24]) for e in json.load(sys.stdin)["traceEvents"] if e["ph"] == "i"])')" = "[('out of memory', 2.0, 'out of memory: cuMemAllo')]" ]
+    run --separate-stderr "$tool" report run.jsonl --format pytorch -o out
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "udnnmem: warning: run.jsonl: holds no iteration: the snapshot has nothing to show of it" ]
+}
+
 @test "report of a trace that was cut before its first op, in every format" {
     printf '%s\n' '{"kind":"header","schema":1,"name":"cut"}' '{"kind":"buffer","id":0,"bytes":10,"persistent":true}' '{"kind":"buffer","id":1,"bytes":20,"alloc_op":0,"free_op":3,"run_id":7}' > cut.jsonl
     for format in text html json csv chrome pytorch; do

@@ -99,6 +99,7 @@ EVENT = {
     "M": {"ph": str, "name": str, "pid": int, "tid": int, "args": dict},
     "X": {"ph": str, "name": str, "cat": str, "pid": int, "tid": int, "ts": NUMBER, "dur": NUMBER, "args": dict},
     "C": {"ph": str, "name": str, "pid": int, "ts": NUMBER, "args": dict},
+    "i": {"ph": str, "s": str, "name": str, "cat": str, "pid": int, "tid": int, "ts": NUMBER, "args": dict},
     "b": {"ph": str, "name": str, "cat": str, "id": str, "pid": int, "tid": int, "ts": NUMBER, "args": dict},
     "e": {"ph": str, "name": str, "cat": str, "id": str, "pid": int, "tid": int, "ts": NUMBER},
 }
