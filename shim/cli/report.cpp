@@ -1,15 +1,19 @@
 // `udnnmem report TRACE...`: reads recorded runs and writes them in one of the formats.
+#include <fnmatch.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <filesystem>
 #include <fmt/format.h>
-
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "shim/cli/commands.hpp"
+#include "shim/cli/format.hpp"
 #include "shim/cli/models.hpp"
 #include "shim/cli/report_formats.hpp"
 
@@ -20,11 +24,13 @@ namespace {
 const std::map<std::string, std::string (*)(std::span<const Report>)> formats = {
     {"text", report_text}, {"html", report_html}, {"json", report_json}, {"csv", report_csv}, {"chrome", report_chrome}, {"torch-snapshot", report_snapshot}, {"pytorch", report_snapshot}};
 
+constexpr const char* default_traces = "udnnmem.*.jsonl.zst";  // as options.def names them
+
 struct ReportArguments {
     std::vector<std::string> traces;
     std::string format = "text";
     std::string output, memory, link, batches;
-    bool force = false, model = false;
+    bool force = false, model = false, json = false;
 };
 
 void add_models(std::vector<Report>& reports, const ReportArguments& arguments) {
@@ -48,7 +54,26 @@ void add_models(std::vector<Report>& reports, const ReportArguments& arguments) 
     }
 }
 
-void report(const ReportArguments& arguments) {
+// The trace of the default name that was written last in this folder: what `udnnmem run` has just left.
+std::string newest_trace() {
+    std::string newest;
+    timespec written{};
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(".", error)) {
+        const std::string name = entry.path().filename().string();
+        struct stat is {};
+        if (::fnmatch(default_traces, name.c_str(), 0) != 0 || ::stat(name.c_str(), &is) != 0 || !S_ISREG(is.st_mode)) continue;
+        const auto later = [](const timespec& a, const timespec& b) { return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec; };
+        if (newest.empty() || later(is.st_mtim, written)) newest = name, written = is.st_mtim;
+    }
+    if (newest.empty()) fail(std::string("report: no TRACE is named, and no ") + default_traces + " is in this folder: udnnmem report TRACE...");
+    std::fprintf(stderr, "udnnmem: reads %s, the newest %s of this folder\n", shown(newest).c_str(), default_traces);
+    return newest;
+}
+
+void report(ReportArguments arguments) {
+    if (arguments.json) arguments.format = "json";
+    if (arguments.traces.empty()) arguments.traces.push_back(newest_trace());
     check_output(arguments.output, arguments.force, arguments.traces);
     const auto batches = parse_batches(arguments.batches, arguments.traces.size());
     if (!batches) fail(batches.error());
@@ -83,8 +108,9 @@ void report(const ReportArguments& arguments) {
 void add_report_command(CLI::App& app) {
     CLI::App* command = app.add_subcommand("report", "Say what recorded runs did");
     auto arguments = std::make_shared<ReportArguments>();
-    command->add_option("TRACE", arguments->traces, "trace files (.jsonl or .jsonl.zst); those of several ranks make one report; - for standard input")->required()->check(file_name());
-    command->add_option("--format", arguments->format, "text; html, a page for a browser; json, csv; chrome, for Perfetto and chrome://tracing; pytorch (or torch-snapshot), for pytorch.org/memory_viz")->check(CLI::IsMember(formats))->type_name("FORMAT")->capture_default_str();
+    command->add_option("TRACE", arguments->traces, "trace files (.jsonl or .jsonl.zst); those of several ranks make one report; - for standard input; none: the newest udnnmem.*.jsonl.zst of this folder")->check(file_name());
+    CLI::Option* format = command->add_option("--format", arguments->format, "text; html, a page for a browser; json (several traces: an object a line), csv; chrome, for Perfetto and chrome://tracing; pytorch (or torch-snapshot), for pytorch.org/memory_viz")->check(CLI::IsMember(formats))->type_name("FORMAT")->capture_default_str();
+    command->add_flag("--json", arguments->json, "the same as --format json")->excludes(format);
     CLI::Option* model = command->add_flag("--model", arguments->model, "with the models of compute, memory and link, and which binds where (several traces: one of the batch size too)");
     command->add_option("--batch", arguments->batches, "with --model: batch sizes of the traces, where they do not say")->type_name("K,K...")->needs(model);
     command->add_option("--memory", arguments->memory, "with --model: M (the run's budget): 12GiB, 50% of peak live")->type_name("M")->needs(model);

@@ -65,7 +65,7 @@ json() { python3 -c 'import json, sys; r = json.loads(sys.stdin.readline()); pri
     run "$tool" top abc; complained "PID: expected a process id, is abc"
     run "$tool" top -1; complained "PID: expected a process id, is -1"
     run "$tool" help trian; complained "unknown command trian"
-    run "$tool" report; complained "TRACE"
+    run "$tool" report; complained "report: no TRACE is named, and no udnnmem.*.jsonl.zst is in this folder"
     run "$tool" report run.jsonl --formt json; complained "(udnnmem report --help lists"
     run "$tool" -x report run.jsonl; complained "unknown option -x"
     run "$tool" report run.jsonl --format pdf; complained "pdf"
@@ -238,6 +238,19 @@ END
     [ "$(json 'r["ops"], r["budget_bytes"], r["device"], r["ended"], r["stall_ns"]' < out)" = "(48201, 367001600, 'H, \"100\"', True, 15)" ]
     [ "$(json 'sorted(r["iterations"])' < out)" = "['followed', 'found', 'learned', 'planned']" ]
     [ "$(json 'r["buffers"][0]["id"], r["buffers"][0]["bytes_out"], r["events"]["fetch"]' < out)" = "(3, 1048576, 1)" ]
+}
+
+@test "report: --json is --format json; without a trace the newest of this folder" {
+    "$tool" report --json run.jsonl | cmp - <("$tool" report --format json run.jsonl)
+    run "$tool" report --json --format csv run.jsonl; complained "excludes --json"
+    sed 's/"train"/"older"/' run.jsonl | zstd -q > udnnmem.host.2.jsonl.zst
+    zstd -q run.jsonl -o udnnmem.host.1.jsonl.zst
+    touch -d 2020-01-01 udnnmem.host.2.jsonl.zst
+    mkdir udnnmem.folder.jsonl.zst
+    run --separate-stderr "$tool" report
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "udnnmem: reads udnnmem.host.1.jsonl.zst, the newest udnnmem.*.jsonl.zst of this folder" ]
+    [[ "$output" == "train "* ]]
 }
 
 @test "report as CSV" {
