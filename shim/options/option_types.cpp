@@ -51,6 +51,7 @@ Expected<void> parse_value(std::string_view text, Size& to) {
     struct Unit { const char* name; double bytes; };
     // K, M, G, T alone are the binary ones, as tools that manage memory read them.
     constexpr Unit units[] = {{"", 1}, {"B", 1}, {"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40},
+                              {"Ki", 0x1p10}, {"Mi", 0x1p20}, {"Gi", 0x1p30}, {"Ti", 0x1p40},
                               {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
                               {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
     for (const Unit& unit : units) {
@@ -93,10 +94,12 @@ Expected<void> parse_value(std::string_view text, Level& to) {
 }
 
 Expected<void> parse_value(std::string_view text, Pattern& to) {
-    if (same(text, "off")) {
+    bool on = true;
+    if (same(text, "none") || (parse_value(text, on) && !on)) {  // what says no elsewhere is no file's name here
         to.text.clear();
         return {};
     }
+    if (text == "-") return expected_was("a file's name (./- for one of that name), or off");
     if (auto checked = check_pattern(text); !checked) return checked;
     to.text = text;
     return {};
@@ -109,7 +112,7 @@ Expected<void> parse_value(std::string_view text, Name& to) {
 
 Expected<void> parse_value(std::string_view text, Share& to) {
     double number = 0;
-    if (!take_number(text, number) || !text.empty() || number > 1) return expected_was("a share from 0 to 1, such as 0.01");
+    if (!take_number(text, number) || !text.empty() || number > 1) return expected_was("a share from 0 to 1 in plain decimals, such as 0.01");
     to = number;
     return {};
 }
@@ -127,7 +130,7 @@ Expected<void> parse_value(std::string_view text, Switch& to) {
             return {};
         }
     }
-    return expected_was("1 or 0");
+    return expected_was("1 or 0 (also on, yes, true and off, no, false)");
 }
 
 Expected<void> parse_value(std::string_view text, Globs& to) {

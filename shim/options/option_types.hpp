@@ -36,7 +36,7 @@ enum class When : std::uint8_t { off, automatic };
 // Ascending verbosity.
 enum class Level : std::uint8_t { error, warn, info, trace };
 
-// An output file with %h, %p, %q{VAR}, %% in its name (pattern.hpp); empty: off.
+// An output file with %h, %p, %q{VAR}, %% in its name (pattern.hpp); empty: off (also none, and a switch's words for no).
 struct Pattern {
     std::string text;
     bool off() const { return text.empty(); }

@@ -87,6 +87,10 @@ TEST_CASE("sizes: units, shares, auto") {
     CHECK(size("800mib").bytes == Bytes(800ll << 20));
     CHECK(size("1.5GiB").bytes == Bytes(3ll << 29));
     CHECK(size("12G").bytes == Bytes(12ll << 30));
+    CHECK(size("12Gi").bytes == Bytes(12ll << 30));
+    CHECK(size("3Ki").bytes == Bytes(3072));
+    CHECK(size("5 mi").bytes == Bytes(5ll << 20));
+    CHECK(size("1Ti").bytes == Bytes(1ll << 40));
     CHECK(size("12 GB").bytes == Bytes(12'000'000'000));
     CHECK(size("4096").bytes == Bytes(4096));
     CHECK(size("2TiB").bytes == Bytes(2ll << 40));
@@ -111,9 +115,10 @@ TEST_CASE("a wrong value is one line: what, where, what was expected, how to be 
     CHECK(error_of({{"UDNNMEM_POLICY", "magic"}}) ==
           "UDNNMEM_POLICY=magic: expected demand, belady, vdnn, capuchin, g10, delta, chen, checkpoint-n3, checkpoint-n2, pofo or udnn; unset it for the default, udnn");
     CHECK(error_of({{"UDNNMEM_VERIFY", "1.5"}}).find("expected a share from 0 to 1") != std::string::npos);
+    CHECK(error_of({{"UDNNMEM_VERIFY", "1e-3"}}).find("in plain decimals") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_VERIFY", "1%"}}).find("expected a share from 0 to 1") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_DEBUG", "loud"}}).find("error, warn, info or trace") != std::string::npos);
-    CHECK(error_of({{"UDNNMEM_DISABLE", "maybe"}}).find("1 or 0") != std::string::npos);
+    CHECK(error_of({{"UDNNMEM_DISABLE", "maybe"}}).find("1 or 0 (also on, yes, true and off, no, false)") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_ONLY", "python,,train"}}).find("globs") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_TRACE", "out.%x.zst"}}).find("\"%x\"") != std::string::npos);
     for (const auto& row : option_rows()) CHECK(error_of({{row.variable, "\x01?,"}}).find('\n') == std::string::npos);
@@ -131,6 +136,18 @@ TEST_CASE("values of the other types") {
     CHECK(options->only.match("python3.11"));
     CHECK(options->only.match("train"));
     CHECK_FALSE(options->only.match("trainer"));
+}
+
+TEST_CASE("a file that is said no to is off, and - is none") {
+    for (const char* no : {"off", "0", "none", "No", "false"}) {
+        INFO(no);
+        const auto options = parse({{"UDNNMEM_TRACE", no}, {"UDNNMEM_PLAN", no}});
+        REQUIRE(options);
+        CHECK(options->trace.off());
+        CHECK(options->plan.off());
+    }
+    CHECK(parse({{"UDNNMEM_TRACE", "1"}})->trace.text == "1");
+    CHECK(error_of({{"UDNNMEM_TRACE", "-"}}) == "UDNNMEM_TRACE=-: expected a file's name (./- for one of that name), or off; unset it for the default, udnnmem.%h.%p.jsonl.zst");
 }
 
 TEST_CASE("a flag is its variable in lower case, and is checked alike") {
