@@ -116,8 +116,8 @@ Finding check_file(const char* what, const char* variable, const Pattern& file, 
     const std::filesystem::path path = expand_pattern(file.text);
     std::error_code error;
     const bool exists = std::filesystem::exists(path, error);
+    if (exists && std::filesystem::is_directory(path, error)) return {Verdict::warn, fmt::format("{}: {} is a directory: name a file in {}", what, path.string(), variable)};
     if (exists && !kept && !std::filesystem::is_character_file(path, error)) return {Verdict::warn, fmt::format("{}: {} exists already and is never written over, so nothing would be recorded: remove it, or name another in {} (%p is the process id)", what, path.string(), variable)};
-    if (exists && std::filesystem::is_directory(path, error)) return {Verdict::warn, fmt::format("{}: {} is a folder: name a file in {}", what, path.string(), variable)};
     const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
     if (exists && ::access(path.c_str(), kept ? R_OK | W_OK : W_OK) != 0) return {Verdict::warn, fmt::format("{}: {} cannot be read and written: {}: name another file in {}, or off", what, path.string(), std::strerror(errno), variable)};
     if (!exists && ::access(folder.c_str(), W_OK | X_OK) != 0)

@@ -510,6 +510,9 @@ END
     [[ "$output" == *"warn  trace: there exists already and is never written over"* ]]
     [[ "$output" == *"warn  plan: /nonexistent cannot be written in"* ]]
     [[ "$output" == *"ok    messages: there"* ]]
+    UDNNMEM_TRACE=. UDNNMEM_PLAN=/ run "$tool" doctor
+    [[ "$output" == *"warn  trace: . is a directory: name a file in UDNNMEM_TRACE"* ]]
+    [[ "$output" == *"warn  plan: / is a directory: name a file in UDNNMEM_PLAN"* ]]
     UDNNMEM_DISABLE=1 run "$tool" doctor
     [[ "$output" == *"warn  option: UDNNMEM_DISABLE is set"* ]]
 }

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include <atomic>
@@ -143,7 +144,9 @@ struct TraceWriter::State {
         broken.store(true, std::memory_order_relaxed);
         if (!settings.warn) return;
         std::string message = "cannot write the trace " + settings.path + ": ";
-        message += reason == EEXIST ? "it exists already" : std::strerror(reason);
+        struct stat is {};
+        const bool folder = reason == EEXIST && ::stat(settings.path.c_str(), &is) == 0 && S_ISDIR(is.st_mode);
+        message += folder ? "it is a directory: name a file" : reason == EEXIST ? "it exists already" : std::strerror(reason);
         message += "; the run goes on without it (UDNNMEM_TRACE names another file, with %p for the process id, or off)";
         settings.warn(message.c_str());
     }

@@ -217,7 +217,7 @@ TEST_CASE("what cannot be written costs one line and the trace") {
     std::ofstream(folder.file("taken")) << "mine";
     const std::pair<std::string, const char*> cases[] = {{folder.file("none/run.zst"), "No such file or directory"},
                                                          {folder.file("taken"), "it exists already"},
-                                                         {folder.path, "it exists already"},
+                                                         {folder.path, "it is a directory: name a file"},
                                                          {"/dev/full", "No space left on device"}};
     for (const auto& [path, reason] : cases) {
         Warnings warnings;
