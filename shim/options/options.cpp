@@ -10,6 +10,9 @@
 #include <new>
 #include <utility>
 
+#include "shim/options/pattern.hpp"
+#include "shim/options/spelling.hpp"
+
 namespace udnnmem {
 namespace {
 
@@ -67,20 +70,6 @@ const OptionRow& row_of(std::string_view variable) { return *std::ranges::find(r
 
 Error out_of_memory() { return Error{"out of memory while reading the options"}; }
 
-// Levenshtein's distance; names are short.
-std::size_t distance(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> row(b.size() + 1);
-    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-    for (std::size_t i = 1; i <= a.size(); ++i) {
-        std::size_t diagonal = std::exchange(row[0], i);
-        for (std::size_t j = 1; j <= b.size(); ++j) {
-            const std::size_t change = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, change}));
-        }
-    }
-    return row.back();
-}
-
 std::string last_part(std::string_view path) {
     const std::size_t slash = path.rfind('/');
     return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
@@ -95,6 +84,22 @@ std::string first_word_of(const char* path) {
     ::close(file);
     std::string_view whole(text, n > 0 ? static_cast<std::size_t>(n) : 0);
     return std::string(whole.substr(0, whole.find_first_of(std::string_view("\0\n", 2))));
+}
+
+// Of "UDNNMEM_TRACE=t.%q{RANK}": a line where RANK has no value in `environment`, for processes that differ by nothing else
+// then share one file.
+void add_unset_variables(std::vector<std::string>& lines, std::string_view entry, const char* const* environment) {
+    for (const std::string_view variable : variables_of(entry.substr(entry.find('=') + 1))) {
+        bool set = false;
+        for (const char* const* e = environment; *e && !set; ++e) {
+            const std::string_view other(*e);
+            set = other.size() > variable.size() + 1 && other.substr(0, variable.size()) == variable && other[variable.size()] == '=';
+        }
+        if (set) continue;
+        std::string line(entry);
+        line.append(": ").append(variable).append(" has no value here, so nothing stands in its place: set it, or name the file by %p (the process id)");
+        lines.push_back(std::move(line));
+    }
 }
 
 const char* from_environment(const char* variable) { return std::getenv(variable); }
@@ -158,17 +163,20 @@ Expected<void> check_option(const OptionRow& row, std::string_view where, const 
 
 std::vector<std::string> unknown_options(const char* const* environment) {
     std::vector<std::string> lines;
+    std::vector<std::string_view> names;
+    for (const OptionRow& row : rows) names.push_back(std::string_view(row.variable).substr(prefix.size()));
+    const char* const* const all = environment;
     for (; *environment; ++environment) {
         const std::string_view entry(*environment);
         const std::string_view name = entry.substr(0, entry.find('='));
         if (name.substr(0, prefix.size()) != prefix || name.substr(0, 13) == "UDNNMEM_TEST_" || name == "UDNNMEM_BUILD") continue;
-        const auto nearest = std::min_element(std::begin(rows), std::end(rows), [&](const OptionRow& a, const OptionRow& b) {
-            return distance(name, a.variable) < distance(name, b.variable);
-        });
-        if (name == nearest->variable) continue;
+        if (const auto row = std::ranges::find(rows, name, &OptionRow::variable); row != std::end(rows)) {
+            if (row->value == std::string_view("PATTERN") || row->value == std::string_view("FILE")) add_unset_variables(lines, entry, all);
+            continue;
+        }
         std::string line(name);
         line += " is no option of this version and was ignored";
-        if (distance(name, nearest->variable) <= 3) line += std::string("; did you mean ") + nearest->variable + "?";
+        if (const auto nearest = nearest_spelling(name.substr(prefix.size()), names); !nearest.empty()) line.append("; did you mean ").append(prefix).append(nearest).append("?");
         lines.push_back(std::move(line));
     }
     return lines;

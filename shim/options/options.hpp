@@ -48,8 +48,8 @@ bool switched_off() noexcept;
 Expected<void> check_option(const OptionRow& row, std::string_view where, const char* text) noexcept;
 
 // One line for each variable of `environment` ("NAME=value", null-terminated) whose name begins with
-// UDNNMEM_ and is no option, with the nearest option's name. UDNNMEM_TEST_* and UDNNMEM_BUILD, which
-// belong to the tests, are passed over.
+// UDNNMEM_ and is no option, with the nearest option's name, and for each %q{VAR} of an option whose variable has no value
+// there. UDNNMEM_TEST_* and UDNNMEM_BUILD, which belong to the tests, are passed over.
 std::vector<std::string> unknown_options(const char* const* environment);
 
 // Whether this process is one that UDNNMEM_ONLY names: by its executable, its first argument or its

@@ -50,6 +50,12 @@ Expected<void> check_pattern(std::string_view pattern) {
     return result;
 }
 
+std::vector<std::string_view> variables_of(std::string_view pattern) {
+    std::vector<std::string_view> names;
+    walk(pattern, [](std::string_view) {}, [&](char letter, std::string_view name) { if (letter == 'q') names.push_back(name); }, [](std::string_view) { return true; });
+    return names;
+}
+
 std::string expand_pattern(std::string_view pattern) {
     std::string path;
     walk(pattern, [&](std::string_view text) { path += text; },

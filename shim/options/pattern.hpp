@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "profiler/trace/error.hpp"
 
@@ -11,6 +12,9 @@ namespace udnnmem {
 
 // Whether a pattern can be expanded. Error: what was expected, naming the sequence that is wrong.
 Expected<void> check_pattern(std::string_view pattern);
+
+// Names of the variables that a pattern takes (%q{VAR}), parts of `pattern`.
+std::vector<std::string_view> variables_of(std::string_view pattern);
 
 // The file name that a pattern means in this process, now. A pattern that check_pattern() refuses is
 // expanded with its wrong sequences as they stand. Thread-safe if nobody changes the environment.

@@ -513,6 +513,8 @@ END
     UDNNMEM_TRACE=. UDNNMEM_PLAN=/ run "$tool" doctor
     [[ "$output" == *"warn  trace: . is a directory: name a file in UDNNMEM_TRACE"* ]]
     [[ "$output" == *"warn  plan: / is a directory: name a file in UDNNMEM_PLAN"* ]]
+    UDNNMEM_TRACE='t.%q{NOBODY}' run "$tool" doctor
+    [[ "$output" == *"warn  option: UDNNMEM_TRACE=t.%q{NOBODY}: NOBODY has no value here"* ]]
     UDNNMEM_DISABLE=1 run "$tool" doctor
     [[ "$output" == *"warn  option: UDNNMEM_DISABLE is set"* ]]
 }

@@ -61,6 +61,9 @@ def traces(folder):
     case("a debug file that cannot be opened", ["cannot open UDNNMEM_DEBUG_FILE /nonexistent/log: No such file or directory; messages go to stderr"],
          preloaded(UDNNMEM_DEBUG_FILE="/nonexistent/log", UDNNMEM_QUIET=1))
 
+    case("a trace named by a variable that is not set", ["%q{NOBODY}.jsonl: NOBODY has no value here, so nothing stands in its place"],
+         preloaded(UDNNMEM_TRACE=folder / "of%q{NOBODY}.jsonl", UDNNMEM_QUIET=1))
+    (folder / "of.jsonl").unlink()
     case("a trace", [], preloaded(UDNNMEM_TRACE=folder / "t.%p.jsonl.zst", UDNNMEM_QUIET=1))
     made = list(folder.glob("t.*.jsonl.zst"))
     suite.check(len(made) == 1, f"a run writes one trace: {made}")

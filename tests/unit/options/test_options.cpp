@@ -169,6 +169,26 @@ TEST_CASE("a variable that is no option is named, with the nearest one") {
     REQUIRE(lines.size() == 2);
     CHECK(lines[0] == "UDNNMEM_BUGDET is no option of this version and was ignored; did you mean UDNNMEM_BUDGET?");
     CHECK(lines[1] == "UDNNMEM_ZEBRA_CROSSING is no option of this version and was ignored");
+    const auto suggested = [](const char* variable) {
+        const char* const alone[] = {variable, nullptr};
+        const std::string line = unknown_options(alone).at(0);
+        const auto at = line.find("did you mean ");
+        return at == std::string::npos ? "" : line.substr(at + 13);
+    };
+    CHECK(suggested("UDNNMEM_BRAKE=1") == "");  // two of five letters away from TRACE
+    CHECK(suggested("UDNNMEM_POLICE=1") == "UDNNMEM_POLICY?");
+    CHECK(suggested("UDNNMEM_QUITE=1") == "UDNNMEM_QUIET?");
+    CHECK(suggested("UDNNMEM_HOSTBUDGT=1") == "UDNNMEM_HOST_BUDGET?");
+    CHECK(suggested("UDNNMEM_X=1") == "");
+    CHECK(suggested("UDNNMEM_=1") == "");
+}
+
+TEST_CASE("a variable of a file's name that has no value is named") {
+    const char* const environment[] = {"UDNNMEM_TRACE=t.%q{RANK}.%q{NODE}.%q{EMPTY}.%p", "NODE=1", "EMPTY=", "RANKS=2", "UDNNMEM_ONLY=%q{RANK}", nullptr};
+    const auto lines = unknown_options(environment);
+    REQUIRE(lines.size() == 2);
+    CHECK(lines[0] == "UDNNMEM_TRACE=t.%q{RANK}.%q{NODE}.%q{EMPTY}.%p: RANK has no value here, so nothing stands in its place: set it, or name the file by %p (the process id)");
+    CHECK(lines[1].find(": EMPTY has no value") != std::string::npos);
 }
 
 TEST_CASE("UDNNMEM_ONLY knows this process by its names") {
