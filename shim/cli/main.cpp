@@ -6,9 +6,13 @@
 #include <cstdio>
 #include <iostream>
 #include <new>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "shim/cli/format.hpp"
 #include "shim/options/options.hpp"
+#include "shim/options/spelling.hpp"
 
 namespace {
 
@@ -17,6 +21,26 @@ void add_options_table_command(CLI::App& app) {
     app.add_subcommand("options-table", "The options as a Markdown table")->group("")->callback([] {
         udnnmem::cli::write_output("", udnnmem::options_as_markdown(), false);
     });
+}
+
+// Fails for a word of `words` that looks like an option and is none of the command's: before what else is wrong, which may follow from it.
+void check_options(const CLI::App& command, const std::vector<std::string>& words) {
+    std::vector<std::string_view> names;
+    for (const CLI::Option* option : command.get_options())
+        for (const std::string& name : option->get_lnames()) names.push_back(name);
+    for (std::size_t i = 1; i < words.size() && words[i] != "--"; ++i) {
+        const std::string& word = words[i];
+        if (word.size() < 2 || word[0] != '-' || word[1] == '.' || (word[1] >= '0' && word[1] <= '9')) continue;
+        const bool is_long = word[1] == '-';
+        const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);  // -oFILE
+        const CLI::Option* const option = command.get_option_no_throw(name);
+        if (option) {
+            if (word == name && option->get_items_expected_max() > 0) ++i;  // its value
+            continue;
+        }
+        const auto nearest = is_long ? udnnmem::nearest_spelling(std::string_view(name).substr(2), names) : std::string_view();
+        udnnmem::cli::fail("unknown option " + name + (nearest.empty() ? "" : "; did you mean --" + std::string(nearest) + "?") + " (udnnmem " + words[0] + " --help lists what there is)");
+    }
 }
 
 }  // namespace
@@ -44,9 +68,16 @@ int main(int argc, char** argv) {
         udnnmem::cli::add_doctor_command(app);
         add_options_table_command(app);
         const auto known = app.get_subcommands([&](const CLI::App* command) { return !words.empty() && command->check_name(words[0]); });
-        if (!words.empty() && words[0].compare(0, 1, "-") != 0 && known.empty()) udnnmem::cli::fail("unknown command " + words[0] + " (udnnmem --help lists them)");
+        if (!words.empty() && words[0].compare(0, 1, "-") != 0 && known.empty()) {
+            const auto commands = app.get_subcommands([](const CLI::App* command) { return !command->get_group().empty(); });
+            std::vector<std::string> names;
+            for (const CLI::App* command : commands) names.push_back(command->get_name());
+            const std::vector<std::string_view> candidates(names.begin(), names.end());
+            const auto nearest = udnnmem::nearest_spelling(words[0], candidates);
+            udnnmem::cli::fail("unknown command " + words[0] + (nearest.empty() ? "" : "; did you mean " + std::string(nearest) + "?") + " (udnnmem --help lists them)");
+        }
         if (!words.empty() && words[0].compare(0, 1, "-") == 0 && words[0] != "-h" && words[0] != "--help" && words[0] != "--version") udnnmem::cli::fail("unknown option " + words[0] + " (udnnmem --help lists what there is)");
-        if (!known.empty()) help = "udnnmem " + words[0] + " --help";
+        if (!known.empty()) help = "udnnmem " + words[0] + " --help", check_options(*known[0], words);
         std::reverse(words.begin(), words.end());  // as CLI11 takes a vector
         app.parse(words);
     } catch (const CLI::RuntimeError& e) {

@@ -25,6 +25,7 @@ namespace udnnmem::cli {
 namespace {
 
 constexpr const char* preload = "LD_PRELOAD";
+constexpr Bytes least_budget(std::int64_t{1} << 20);
 
 struct RunArguments {
     std::vector<std::string> values = std::vector<std::string>(option_rows().size());
@@ -43,6 +44,9 @@ std::string with_library(const std::string& library) {
     }
     return library + ":" + list;
 }
+
+// As the other commands have it for what they write.
+std::string short_flag(const OptionRow& row) { return std::string_view(row.variable) == "UDNNMEM_TRACE" ? "-o" : ""; }
 
 bool names_file(const OptionRow& row) { return std::string_view(row.value) == "FILE" || std::string_view(row.value) == "PATTERN"; }
 
@@ -69,6 +73,14 @@ std::string handed_on(const OptionRow& row, const std::string& value) {
     return names_file(row) ? from_here(value) : value;
 }
 
+// A number without its unit is bytes, which nobody means for a device.
+void check_budget(const OptionRow& row, const std::string& value) {
+    Size size;
+    if (std::string_view(row.variable) != "UDNNMEM_BUDGET" || !parse_value(value, size) || size.form != Size::Form::absolute || size.bytes >= least_budget) return;
+    const bool bare = value.find_first_not_of("0123456789.") == std::string::npos;
+    fail(fmt::format("{} {}: is {}{}", row.flag, shown(value), bare ? value + " bytes: " : "", bare ? "did you mean " + value + "GiB?" : "less than the least that makes sense, " + human(least_budget)));
+}
+
 void run(const RunArguments& arguments) {
     if (arguments.command.empty()) fail("run: no command given: udnnmem run [options] [--] COMMAND...");
     if (arguments.command[0].empty()) fail("run: the command's name is empty: udnnmem run [options] [--] COMMAND...");
@@ -76,6 +88,7 @@ void run(const RunArguments& arguments) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
         if (arguments.values[i].empty()) continue;
         if (auto checked = check_option(rows[i], rows[i].flag, arguments.values[i].c_str()); !checked) fail(checked.error());
+        check_budget(rows[i], arguments.values[i]);
         ::setenv(rows[i].variable, handed_on(rows[i], arguments.values[i]).c_str(), 1);
     }
     const auto options = parse_options();
@@ -99,9 +112,14 @@ std::vector<std::string> take_run_command(std::vector<std::string>& words) {
     std::size_t at = 1;
     for (; at < words.size() && words[at] != "--" && words[at].size() > 1 && words[at][0] == '-'; ++at) {
         const auto rows = option_rows();
-        const auto row = std::find_if(rows.begin(), rows.end(), [&](const OptionRow& r) { return words[at] == r.flag && *r.value; });
+        const auto row = std::find_if(rows.begin(), rows.end(), [&](const OptionRow& r) { return words[at] == r.flag || words[at] == short_flag(r); });
         if (row == rows.end()) continue;
-        if (at + 1 == words.size() || words[at + 1].compare(0, 2, "--") == 0) fail(fmt::format("{}: {} is missing; leave it out for the default, {}", row->flag, row->value, row->otherwise));
+        const std::string next = at + 1 < words.size() ? words[at + 1] : "";
+        if (!*row->value) {  // no program has such a name
+            if (next == "0" || next == "1" || next == "on" || next == "off") fail(fmt::format("{0} {1}: {0} takes no value of its own: leave the {1} out, or write {0}={1}", row->flag, next));
+            continue;
+        }
+        if (at + 1 == words.size() || next.compare(0, 2, "--") == 0) fail(fmt::format("{}: {} is missing; leave it out for the default, {}", words[at], row->value, row->otherwise));
         ++at;
     }
     const std::size_t first = at < words.size() && words[at] == "--" ? at + 1 : at;
@@ -118,7 +136,7 @@ void add_run_command(CLI::App& app, std::vector<std::string> program) {
         const OptionRow& row = rows[i];
         const std::string help = std::string(row.help) + " [" + row.otherwise + "] (" + row.variable + ")";
         if (*row.value) {
-            command->add_option(row.flag, arguments->values[i], help)->type_name(row.value)->check([](const std::string& value) {
+            command->add_option(short_flag(row).empty() ? row.flag : short_flag(row) + "," + row.flag, arguments->values[i], help)->type_name(row.value)->check([](const std::string& value) {
                 return value.empty() ? std::string("must not be empty") : std::string();
             });
         } else {

@@ -56,17 +56,32 @@ json() { python3 -c 'import json, sys; r = json.loads(sys.stdin.readline()); pri
     run "$tool" trian; complained "unknown command trian"
     run "$tool" run; complained "no command given"
     run "$tool" run --; complained "no command given"
-    run "$tool" run --bugdet 3 true; complained "--bugdet"
+    run "$tool" run --bugdet 3 true; complained "unknown option --bugdet; did you mean --budget? (udnnmem run --help"
+    run "$tool" run --budgt=12GiB; complained "unknown option --budgt; did you mean --budget?"
+    run "$tool" run --frobnicate true; complained "unknown option --frobnicate (udnnmem run --help"
+    run "$tool" run -x true; complained "unknown option -x (udnnmem run --help"
+    run "$tool" plan --memroy 3; complained "unknown option --memroy; did you mean --memory?"
+    run "$tool" reprot run.jsonl; complained "unknown command reprot; did you mean report?"
+    for value in 0 1 on off; do
+        run "$tool" run --disable $value -- true; complained "--disable $value: --disable takes no value of its own: leave the $value out, or write --disable=$value"
+    done
+    run "$tool" run --disable true
+    [ "$status" -eq 0 ]
+    run "$tool" run --budget 12 true; complained "--budget 12: is 12 bytes: did you mean 12GiB?"
+    run "$tool" run --budget 512KiB true; complained "--budget 512KiB: is less than the least that makes sense, 1.0 MiB"
+    for size in 1MiB 12Gi 60% auto; do "$tool" run --budget $size true; done
     run "$tool" run ""; complained "run: the command's name is empty"
     for words in --budget "--budget --" "--budget --quiet true"; do run "$tool" run $words; complained "--budget: SIZE is missing"; done
     run "$tool" run --plan -- true; complained "--plan: FILE is missing"
     run "$tool" run --trace -- true; complained "--trace: PATTERN is missing"
-    run "$tool" run --disable=banana true; complained "--disable banana: expected 1 or 0"
+    run "$tool" run -o -- true; complained "-o: PATTERN is missing"
+    run "$tool" run -o - true; complained "--trace -: expected a file's name"
+    run "$tool" run --disable=banana true; complained "--disable banana: expected 1 or 0 (also on, yes, true and off, no, false)"
     run "$tool" top abc; complained "PID: expected a process id, is abc"
     run "$tool" top -1; complained "PID: expected a process id, is -1"
     run "$tool" help trian; complained "unknown command trian"
     run "$tool" report; complained "report: no TRACE is named, and no udnnmem.*.jsonl.zst is in this folder"
-    run "$tool" report run.jsonl --formt json; complained "(udnnmem report --help lists"
+    run "$tool" report run.jsonl --formt json; complained "unknown option --formt; did you mean --format? (udnnmem report --help lists"
     run "$tool" -x report run.jsonl; complained "unknown option -x"
     run "$tool" report run.jsonl --format pdf; complained "pdf"
     run "$tool" doctor now; complained "now"
@@ -112,6 +127,10 @@ UDNNMEM_QUIET=0" ]
     cd 'a%b'
     run "$tool" run --trace 't.%p' --plan sub/plan --debug-file=off sh -c 'cd /; echo "$UDNNMEM_TRACE $UDNNMEM_PLAN $UDNNMEM_DEBUG_FILE"'
     [ "$output" = "${PWD//%/%%}/t.%p ${PWD//%/%%}/sub/plan off" ]
+    run "$tool" run -o t sh -c 'echo "$UDNNMEM_TRACE"'
+    [ "$output" = "${PWD//%/%%}/t" ]
+    run "$tool" run --trace none sh -c 'echo "$UDNNMEM_TRACE"'
+    [ "$output" = none ]
     OUT=/data REL=data run "$tool" run --trace '%q{OUT}/t' --plan '%q{REL}/plan' --debug-file '%q{LATER}/log' sh -c 'echo "$UDNNMEM_TRACE $UDNNMEM_PLAN $UDNNMEM_DEBUG_FILE"'
     [ "$output" = "%q{OUT}/t ${PWD//%/%%}/%q{REL}/plan %q{LATER}/log" ]
 }
