@@ -1,13 +1,17 @@
 // `udnnmem top [PID...]`: live figures of running processes, a row for each of their devices. Asks the processes
 // themselves (shim/live); makes no CUDA call.
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -28,6 +32,16 @@ struct TopArguments {
     bool once = false, json = false;
     double interval = 1;
 };
+
+struct Column {
+    std::size_t width;
+    bool right;
+};
+constexpr std::array<Column, 13> columns = {{{8, true}, {14, false}, {4, true}, {3, true}, {10, true}, {10, true}, {10, true}, {10, true}, {12, true}, {12, true}, {7, true}, {8, true}, {10, false}}};
+const std::array<std::string, columns.size()> headings = {"PID", "PROGRAM", "RANK", "DEV", "BUDGET", "RESIDENT", "LIVE", "ON HOST", "IN", "OUT", "WAITS", "OPS/s", " STATE"};
+// Where a terminal is narrow: what is known from elsewhere goes first.
+constexpr std::size_t first_to_go[] = {4, 2, 11, 3, 7, 12, 9, 8, 6, 10, 1, 5};
+constexpr const char* nobody = "no process runs under udnnmem\n";
 
 // What a process says: the record of the run, with its devices as a list. Null: it makes no sense.
 Json read_answer(const std::string& text) {
@@ -71,21 +85,22 @@ class Top {
         if (arguments_.pids.empty()) look_around();
         std::erase_if(processes_, [](const live::Process& p) { return !p.running(); });
         std::string out;
-        if (!arguments_.json)
-            out = fmt::format("{:>8} {:<14} {:>4} {:>3} {:>10} {:>10} {:>10} {:>10} {:>12} {:>12} {:>7} {:>8}  {}\n", "PID", "PROGRAM", "RANK", "DEV", "BUDGET", "RESIDENT", "LIVE", "ON HOST", "IN", "OUT", "WAITS", "OPS/s", "STATE");
+        const bool screen = !arguments_.json && !arguments_.once && ::isatty(STDOUT_FILENO);
         for (live::Process& process : processes_) {
             const auto said = process.ask(kPatience);
             const Json run = said ? read_answer(*said) : Json();
             if (!run.is_object()) {
                 if (!process.running()) continue;
                 const std::string why = said ? "gives figures that this version cannot read" : "does not answer (stopped?)";
-                out += arguments_.json ? Json{{"pid", process.pid()}, {"error", why}}.dump() + "\n" : fmt::format("{:>8} {}\n", process.pid(), why);
+                out += arguments_.json ? Json{{"pid", process.pid()}, {"error", why}}.dump() + "\n" : fmt::format("{:>8} {}\n", process.pid(), shown(why, room(9)));
                 continue;
             }
             out += arguments_.json ? run.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" : rows(process.pid(), run);
             before_[process.pid()] = run;
         }
-        const bool screen = !arguments_.json && !arguments_.once && ::isatty(STDOUT_FILENO);
+        if (!arguments_.json && !out.empty()) out = line(headings) + out;
+        if (processes_.empty() && arguments_.pids.empty() && !arguments_.json && (screen || !std::exchange(said_nobody_, true))) out = nobody;
+        else if (!processes_.empty()) said_nobody_ = false;
         if (screen) out = "\033[H\033[J" + out;
         write_output("", out, false);
         return !processes_.empty();
@@ -114,16 +129,44 @@ class Top {
             const Json& old = then.contains("devices") && k < then["devices"].size() ? then["devices"][k] : nothing;
             const auto bytes = [&](const char* name) { return human(Bytes(number(d, name))); };
             const std::int64_t rank = run.contains("rank") ? number(run, "rank") : -1;
-            out += fmt::format("{:>8} {:<14} {:>4} {:>3} {:>10} {:>10} {:>10} {:>10} {:>12} {:>12} {:>5.0f} % {:>8}  {}\n", pid, shown(text(run, "name"), 14), rank < 0 ? "-" : std::to_string(rank), number(d, "device"),
-                               bytes("budget_bytes"), bytes("resident_bytes"), bytes("live_bytes"), bytes("host_bytes"), human_rate(rate(d, old, "bytes_in")), human_rate(rate(d, old, "bytes_out")),
-                               rate(d, old, "stall_ns") / 1e7, k == 0 ? human_count(static_cast<std::int64_t>(rate(run, then, "ops"))) : "", shown(text(run, "state")));
+            out += line({std::to_string(pid), shown(text(run, "name"), 14), rank < 0 ? "-" : std::to_string(rank), std::to_string(number(d, "device")), bytes("budget_bytes"), bytes("resident_bytes"), bytes("live_bytes"), bytes("host_bytes"),
+                         human_rate(rate(d, old, "bytes_in")), human_rate(rate(d, old, "bytes_out")), fmt::format("{:.0f} %", rate(d, old, "stall_ns") / 1e7), k == 0 ? human_count(static_cast<std::int64_t>(rate(run, then, "ops"))) : "",
+                         " " + shown(text(run, "state"))});
             ++k;
         }
-        if (k == 0) out += fmt::format("{:>8} {:<14} no managed memory yet\n", pid, shown(text(run, "name"), 14));
+        if (k == 0) out += fmt::format("{:>8} {:<14} {}\n", pid, shown(text(run, "name"), 14), shown("no managed memory yet", room(24)));
         return out;
     }
 
+    // Characters of a terminal's line from `column` on; elsewhere no limit.
+    static std::size_t room(std::size_t column) {
+        winsize window{};
+        if (!::isatty(STDOUT_FILENO) || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col == 0) return std::string::npos;
+        return std::max<std::size_t>(window.ws_col, column + 4) - column;
+    }
+
+    // The cells of all columns, less those for which the line has no room.
+    static std::string line(const std::array<std::string, columns.size()>& cells) {
+        std::array<bool, columns.size()> left_out{};
+        const std::size_t width = room(0);
+        const auto whole = [&] {
+            std::size_t sum = 0;
+            for (std::size_t i = 0; i < columns.size(); ++i) sum += left_out[i] ? 0 : columns[i].width + (i > 0);
+            return sum;
+        };
+        for (const std::size_t i : first_to_go)
+            if (whole() > width) left_out[i] = true;
+        std::string out;
+        for (std::size_t i = 0; i < columns.size(); ++i) {
+            if (left_out[i]) continue;
+            if (i > 0) out += ' ';
+            out += columns[i].right ? fmt::format("{:>{}}", cells[i], columns[i].width) : i + 1 == columns.size() ? cells[i] : fmt::format("{:<{}}", cells[i], columns[i].width);
+        }
+        return out + '\n';
+    }
+
     const TopArguments& arguments_;
+    bool said_nobody_ = false;  // once, where it is no screen
     std::vector<live::Process> processes_;
     std::map<int, Json> before_;
 };
@@ -131,7 +174,7 @@ class Top {
 void top(const TopArguments& arguments) {
     Top view(arguments);
     if (view.empty() && arguments.once) {
-        if (!arguments.json) write_output("", "no process runs under udnnmem\n", false);
+        if (!arguments.json) write_output("", nobody, false);
         return;
     }
     while (view.sample() || (arguments.pids.empty() && !arguments.once)) {

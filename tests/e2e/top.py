@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`udnnmem top`: what running processes say of themselves, several at once, stopped, killed, and without a trace."""
-import json, os, pathlib, re, signal, subprocess, sys, time
+import fcntl, json, os, pathlib, re, signal, struct, subprocess, sys, termios, time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import BUILD, PATIENCE, WORKLOADS, Suite, environment
 
@@ -19,6 +19,22 @@ def samples(*arguments):
     return [json.loads(line) for line in out.splitlines()] if status == 0 else []
 
 
+def on_terminal(columns, *arguments):
+    """What a terminal of that width is shown, as lines."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    subprocess.run([TOOL, "top", *map(str, arguments)], stdout=theirs, timeout=30 * PATIENCE)
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 65536):
+            shown += piece
+    except OSError:  # all was read
+        pass
+    os.close(ours)
+    return shown.decode().replace("\r", "").splitlines()
+
+
 def wait_for(condition, *pids):
     """The first samples of which `condition` holds; a crowded machine may let the program wait for a minute. [] if none came."""
     for _ in range(int(600 * PATIENCE)):
@@ -33,6 +49,13 @@ def main():
     suite = Suite()
     status, out, _ = top("--once")
     suite.check(status == 0, "nobody there: no error", out)
+    # Others on this machine may run under it: a heading never stands alone, and that there is nobody is said once.
+    watching = subprocess.Popen([TOOL, "top", "--interval", "0.05"], stdout=subprocess.PIPE, text=True)
+    time.sleep(1)
+    watching.kill()
+    said = [("heading" if "PROGRAM" in line else "nobody" if line == "no process runs under udnnmem" else "row") for line in watching.communicate()[0].splitlines()]
+    twice = [pair for pair in zip(said, said[1:]) if pair in (("heading", "heading"), ("nobody", "nobody"))]
+    suite.check(said and not twice, "nobody there: said once, and no bare headings", f"    {said[:6]}")
     running = []
     try:
         for rank in range(2):
@@ -53,6 +76,9 @@ def main():
         suite.check({s["pid"] for s in samples()} >= set(pids), "without a PID, all of them")
         status, out, _ = top(*pids, "--once")
         suite.check(status == 0 and all(re.search(rf"^ *{pid} digits-runtime +{r} +0 +{3 + r}.0 MiB", out, re.M) for r, pid in enumerate(pids)), "as a table", out)
+        narrow, wide = (on_terminal(columns, *pids, "--once") for columns in (80, 160))
+        suite.check(len(narrow) == 3 and all(len(line) <= 80 for line in narrow) and "RESIDENT" in narrow[0] and "BUDGET" not in narrow[0] and str(pids[1]) in narrow[2], "a terminal of 80 columns: a line a process", "\n".join(narrow))
+        suite.check(all(word in wide[0] for word in ("PID", "RANK", "BUDGET", "OPS/s", "STATE")), "a wide one: all columns", "\n".join(wide))
         watching = subprocess.Popen([TOOL, "top", *map(str, pids), "--json", "--interval", "0.1"], stdout=subprocess.PIPE, text=True)
         lines = [json.loads(watching.stdout.readline()) for _ in range(6)]
         suite.check([l["pid"] for l in lines] == pids * 3, "sample after sample", f"    {lines}")
