@@ -10,9 +10,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "shim/cli/commands.hpp"
 #include "shim/cli/format.hpp"
@@ -20,6 +22,7 @@
 #include "shim/host/launcher.hpp"
 #include "shim/cli/installation.hpp"
 #include "shim/cli/trial.hpp"
+#include "shim/executor/plan_store.hpp"
 #include "shim/frameworks/frameworks.hpp"
 #include "shim/options/options.hpp"
 #include "shim/options/pattern.hpp"
@@ -27,17 +30,30 @@
 namespace udnnmem::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 class Report {
   public:
+    explicit Report(bool json) : json_(json) {}
+
+    // Said at once: some trials take their time.
     void add(const Finding& finding) {
-        constexpr const char* names[] = {"ok  ", "warn", "fail"};
-        write_output("", fmt::format("{}  {}\n", names[static_cast<int>(finding.verdict)], shown(finding.text)), false);
-        ++counts_[static_cast<int>(finding.verdict)];
+        const auto at = static_cast<std::size_t>(finding.verdict);
+        ++counts_[at];
+        if (json_) checks_.push_back({{"verdict", names[at]}, {"text", finding.text}});
+        else write_output("", fmt::format("{:<4}  {}\n", names[at], shown(finding.text)), false);
     }
-    int count(Verdict verdict) const { return counts_[static_cast<int>(verdict)]; }
+    void end() const {
+        if (json_) write_output("", Json{{"version", UDNNMEM_VERSION}, {"ok", counts_[0]}, {"warn", counts_[1]}, {"fail", counts_[2]}, {"checks", checks_}}.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", false);
+        else write_output("", fmt::format("{} ok, {} warn, {} fail\n", counts_[0], counts_[1], counts_[2]), false);
+    }
+    bool failed() const { return counts_[static_cast<int>(Verdict::fail)] > 0; }
 
   private:
+    static constexpr const char* names[] = {"ok", "warn", "fail"};
+    const bool json_;
     int counts_[3] = {};
+    Json checks_ = Json::array();
 };
 
 // Whether the library can be preloaded at all: a program that has nothing to do with CUDA must not notice.
@@ -125,6 +141,16 @@ Finding check_file(const char* what, const char* variable, const Pattern& file, 
     return {Verdict::ok, fmt::format("{}: {}", what, file.text)};
 }
 
+// That, and what is there must be a plan: the library neither reads nor replaces anything else.
+Finding check_plan(const Options& options) {
+    Finding found = check_file("plan", "UDNNMEM_PLAN", options.plan, true);
+    if (found.verdict != Verdict::ok || options.plan.off()) return found;
+    executor::PlanFile is{};
+    const auto plans = executor::read_plans(expand_pattern(options.plan.text), is);
+    if (plans || is == executor::PlanFile::none) return found;
+    return {Verdict::warn, fmt::format("plan: {}{}", plans.error().message, is == executor::PlanFile::plans ? ": it will be replaced" : " in UDNNMEM_PLAN, or off")};
+}
+
 // What the library will set for the frameworks of the Python that a shell finds here.
 void check_frameworks(Report& report, const Options& options) {
     const frameworks::Lookup lookup = [](const char* variable) -> const char* { return std::getenv(variable); };
@@ -168,8 +194,8 @@ void check_options(Report& report, const Options*& options) {
     if (parsed.disable) report.add({Verdict::warn, "option: UDNNMEM_DISABLE is set: every program runs untouched; unset it"});
 }
 
-void doctor() {
-    Report report;
+void doctor(bool json) {
+    Report report(json);
     const Options* options = nullptr;
     check_options(report, options);
     report.add(check_library());
@@ -182,9 +208,17 @@ void doctor() {
         const Finding device = in_child(try_device);
         report.add(device);
         if (device.verdict == Verdict::ok) {
-            report.add(in_child(try_virtual_memory));
-            report.add(in_child(try_host_frames));
-            report.add(in_child(try_link));
+            const int devices = count_devices();
+            for (int i = 0; i < devices; ++i) {
+                const auto add = [&](Finding found) {
+                    if (devices > 1) found.text = fmt::format("device {}: {}", i, found.text);
+                    report.add(found);
+                };
+                add(in_child([i] { return try_virtual_memory(i); }));
+                add(in_child([i] { return try_host_frames(i); }));
+                add(in_child([i] { return try_link(i); }));
+                if (options->budget.form != Size::Form::automatic) add(in_child([&] { return try_budget(i, options->budget); }));
+            }
         }
     }
     report.add(check_memory(*options));
@@ -192,18 +226,20 @@ void doctor() {
     report.add(check_locked_memory());
     report.add(check_cupti());
     report.add(check_file("trace", "UDNNMEM_TRACE", options->trace, false));
-    report.add(check_file("plan", "UDNNMEM_PLAN", options->plan, true));
+    report.add(check_plan(*options));
     report.add(check_file("messages", "UDNNMEM_DEBUG_FILE", options->debug_file, true));
-    write_output("", fmt::format("{} ok, {} warn, {} fail\n", report.count(Verdict::ok), report.count(Verdict::warn), report.count(Verdict::fail)), false);
-    if (report.count(Verdict::fail)) throw CLI::RuntimeError(1);
+    report.end();
+    if (report.failed()) throw CLI::RuntimeError(1);
 }
 
 }  // namespace
 
 void add_doctor_command(CLI::App& app) {
     CLI::App* command = app.add_subcommand("doctor", "Check driver, device, memory and options: one line each, with the fix");
+    auto json = std::make_shared<bool>(false);
+    command->add_flag("--json", *json, "one JSON object: how many checks are ok, warn and fail, and each with its verdict and text");
     command->footer("Ends with 1 when a check failed.");
-    command->callback(doctor);
+    command->callback([json] { doctor(*json); });
 }
 
 }  // namespace udnnmem::cli

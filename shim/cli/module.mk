@@ -1,4 +1,4 @@
-CLI_LIBRARIES := frameworks options host live_reader policy trace
+CLI_LIBRARIES := executor frameworks options host live_reader policy trace trace_writer
 CLI_SOURCES := $(filter-out shim/cli/main.cpp,$(wildcard shim/cli/*.cpp))
 # The page of the HTML report travels as text.
 PAGE_PARTS := $(addprefix shim/cli/page/page.,html css js)

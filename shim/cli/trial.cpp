@@ -22,6 +22,7 @@ namespace udnnmem::cli {
 namespace {
 
 constexpr int oldest_driver = 12040;
+constexpr Bytes least_sensible_budget(std::int64_t{1} << 20);   // as `udnnmem run` has it
 constexpr double slow_link = 2e9;   // bytes per second: PCIe 3.0 x16 carries 12e9 and more
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
@@ -63,29 +64,29 @@ Finding no_driver() {
     return {Verdict::fail, "libcuda.so.1 not found: needs NVIDIA's driver for CUDA 12.4 or later: install it, or name the folder of the software GPU in LD_LIBRARY_PATH"};
 }
 
-int attribute(CUdevice_attribute which) {
+int attribute(CUdevice_attribute which, int ordinal) {
     int value = 0;
-    CALL(cuDeviceGetAttribute, &value, which, 0);
+    CALL(cuDeviceGetAttribute, &value, which, ordinal);
     return value;
 }
 
-// Device 0 with its primary context current.
+// A device with its primary context current.
 class Device {
   public:
-    Device() {
+    explicit Device(int ordinal) {
         CALL(cuInit, 0u);
         CUdevice device = 0;
-        CALL(cuDeviceGet, &device, 0);
+        CALL(cuDeviceGet, &device, ordinal);
         CUcontext context = nullptr;
         CALL(cuDevicePrimaryCtxRetain, &context, device);
         CALL(cuCtxSetCurrent, context);
     }
 };
 
-CUmemAllocationProp on_device() {
+CUmemAllocationProp on_device(int ordinal) {
     CUmemAllocationProp prop{};
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {ordinal}};
     return prop;
 }
 
@@ -101,10 +102,10 @@ void expect_word(std::uint32_t found, std::uint32_t wanted, const char* where) {
     if (found != wanted) throw Stop(fmt::format("{} holds {:#x} where {:#x} was written", where, found, wanted));
 }
 
-Finding virtual_memory() {
-    const Device device;
-    if (!attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)) throw Stop("the device says that it has none");
-    const CUmemAllocationProp prop = on_device();
+Finding virtual_memory(int ordinal) {
+    const Device device(ordinal);
+    if (!attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, ordinal)) throw Stop("the device says that it has none");
+    const CUmemAllocationProp prop = on_device(ordinal);
     std::size_t granule = 0;
     CALL(cuMemGetAllocationGranularity, &granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     CUdeviceptr range = 0;
@@ -112,13 +113,13 @@ Finding virtual_memory() {
     CUmemGenericAllocationHandle frame = 0;
     CALL(cuMemCreate, &frame, granule, &prop, 0ull);
     CALL(cuMemMap, range, granule, std::size_t{0}, frame, 0ull);
-    give_access(range, granule, CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    give_access(range, granule, CU_MEM_LOCATION_TYPE_DEVICE, ordinal);
     CALL(cuMemsetD32, range, 0x5eedu, granule / 4);
     CALL(cuCtxSynchronize);
     // The frame keeps its contents at another address: what paging rests on.
     CALL(cuMemUnmap, range, granule);
     CALL(cuMemMap, range + granule, granule, std::size_t{0}, frame, 0ull);
-    give_access(range + granule, granule, CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    give_access(range + granule, granule, CU_MEM_LOCATION_TYPE_DEVICE, ordinal);
     std::uint32_t word = 0;
     CALL(cuMemcpyDtoH, static_cast<void*>(&word), range + granule + granule - 4, sizeof word);
     expect_word(word, 0x5eed, "remapped device memory");
@@ -129,11 +130,11 @@ Finding virtual_memory() {
 }
 
 // Which NUMA nodes to try: the device's own, then the first.
-Finding host_frames() {
-    const Device device;
-    int node = attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+Finding host_frames(int ordinal) {
+    const Device device(ordinal);
+    int node = attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, ordinal);
     if (node < 0) node = 0;
-    CUmemAllocationProp prop = on_device();
+    CUmemAllocationProp prop = on_device(ordinal);
     prop.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
     prop.location.id = node;
     std::size_t granule = 0;
@@ -143,7 +144,7 @@ Finding host_frames() {
     CUdeviceptr range = 0;
     CALL(cuMemAddressReserve, &range, granule, std::size_t{0}, CUdeviceptr{0}, 0ull);
     CALL(cuMemMap, range, granule, std::size_t{0}, frame, 0ull);
-    give_access(range, granule, CU_MEM_LOCATION_TYPE_DEVICE, 0);
+    give_access(range, granule, CU_MEM_LOCATION_TYPE_DEVICE, ordinal);
     give_access(range, granule, CU_MEM_LOCATION_TYPE_HOST_NUMA, node);
     CALL(cuMemsetD32, range, 0xbeefu, granule / 4);
     CALL(cuCtxSynchronize);
@@ -157,8 +158,8 @@ Finding host_frames() {
 }
 
 // What is left where host frames cannot be mapped: pinned memory to copy to.
-Finding pinned_memory(const std::string& why) {
-    const Device device;
+Finding pinned_memory(int ordinal, const std::string& why) {
+    const Device device(ordinal);
     void* memory = nullptr;
     CALL(cuMemHostAlloc, &memory, std::size_t{2} << 20, 0u);
     CALL(cuMemFreeHost, memory);
@@ -166,8 +167,8 @@ Finding pinned_memory(const std::string& why) {
 }
 
 // Bytes per second of one copy each way, the better of several; pinned memory, timed by events.
-Finding link() {
-    const Device device;
+Finding link(int ordinal) {
+    const Device device(ordinal);
     constexpr std::size_t bytes = std::size_t{16} << 20;
     constexpr int times = 3;
     void* host = nullptr;
@@ -197,7 +198,29 @@ Finding link() {
             fmt::format("link: {} to the device, {} back{}", text(rate[0]), text(rate[1]), slow ? ": an eighth of a card's slot or less: look at `nvidia-smi -q` (PCIe generation and width), and at what else uses it" : "")};
 }
 
-Finding guarded(const char* what, Finding (*body)(), const char* fix) {
+std::string name_and_memory(int ordinal) {
+    char name[256] = "";
+    CALL(cuDeviceGetName, name, static_cast<int>(sizeof name), ordinal);
+    std::size_t bytes = 0;
+    CALL(cuDeviceTotalMem, &bytes, ordinal);
+    return fmt::format("{} with {}", name, human(Bytes(static_cast<std::int64_t>(bytes))));
+}
+
+// What the library does not take as it is given: it takes all of the device, or one granule, and warns.
+Finding budget(int ordinal, const Size& wanted) {
+    CALL(cuInit, 0u);
+    std::size_t bytes = 0, granule = 0;
+    CALL(cuDeviceTotalMem, &bytes, ordinal);
+    const CUmemAllocationProp prop = on_device(ordinal);
+    CALL(cuMemGetAllocationGranularity, &granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    const Bytes all(static_cast<std::int64_t>(bytes)), least(static_cast<std::int64_t>(granule)), taken = wanted.resolve(all, all);
+    if (taken > all) return {Verdict::warn, fmt::format("budget: {} is more than the device has, {}, which is taken instead: lower UDNNMEM_BUDGET", human(taken), human(all))};
+    if (taken < least) return {Verdict::warn, fmt::format("budget: {} is less than one granule, {}, which is taken instead: raise UDNNMEM_BUDGET (12GiB, 60%)", human(taken), human(least))};
+    if (taken < least_sensible_budget) return {Verdict::warn, fmt::format("budget: {} holds hardly any buffer: raise UDNNMEM_BUDGET (12GiB, 60%)", human(taken))};
+    return {Verdict::ok, fmt::format("budget: {} of {}", human(taken), human(all))};
+}
+
+Finding guarded(const char* what, const std::function<Finding()>& body, const char* fix) {
     if (!library()) return no_driver();
     try {
         return body();
@@ -227,37 +250,49 @@ Finding try_driver() {
     }, "is this NVIDIA's driver, or the software GPU?");
 }
 
+int count_devices() {
+    const Finding found = in_child([] {
+        return guarded("", [] {
+            int count = 0;
+            CALL(cuInit, 0u);
+            CALL(cuDeviceGetCount, &count);
+            return Finding{Verdict::ok, std::to_string(count)};
+        }, "");
+    });
+    return found.verdict == Verdict::ok ? std::atoi(found.text.c_str()) : 0;
+}
+
 Finding try_device() {
     return guarded("device", [] {
         CALL(cuInit, 0u);
         int count = 0;
         CALL(cuDeviceGetCount, &count);
         if (count < 1) throw Stop("none is visible");
-        char name[256] = "";
-        CALL(cuDeviceGetName, name, static_cast<int>(sizeof name), 0);
-        std::size_t bytes = 0;
-        CALL(cuDeviceTotalMem, &bytes, 0);
-        return Finding{Verdict::ok, fmt::format("device: {} visible, the first is {} with {}", count, name, human(Bytes(static_cast<std::int64_t>(bytes))))};
+        std::string list;
+        for (int i = 0; i < count; ++i) list += fmt::format("{}{}{}", i ? ", " : "", count > 1 ? fmt::format("{} is ", i) : "", name_and_memory(i));
+        return Finding{Verdict::ok, fmt::format("device: {} visible: {}", count, list)};
     }, "look at nvidia-smi, CUDA_VISIBLE_DEVICES and, in a container, whether it was started with GPUs");
 }
 
-Finding try_virtual_memory() {
-    return guarded("virtual memory", virtual_memory, "paging needs it, so programs would run untouched: update the driver; under WSL or MIG see the README's limits");
+Finding try_virtual_memory(int ordinal) {
+    return guarded("virtual memory", [&] { return virtual_memory(ordinal); }, "paging needs it, so programs would run untouched: update the driver; under WSL or MIG see the README's limits");
 }
 
-Finding try_host_frames() {
+Finding try_host_frames(int ordinal) {
     if (!library()) return no_driver();
     try {
-        return host_frames();
+        return host_frames(ordinal);
     } catch (const Stop& stop) {
-        static std::string why;
-        why = stop.what();
-        return guarded("host frames", [] { return pinned_memory(why); }, "buffers cannot be evicted without pinned memory: raise the limit on locked memory (ulimit -l)");
+        return guarded("host frames", [&] { return pinned_memory(ordinal, stop.what()); }, "buffers cannot be evicted without pinned memory: raise the limit on locked memory (ulimit -l)");
     }
 }
 
-Finding try_link() {
-    return guarded("link", link, "buffers move by such copies: look at what nvidia-smi says of the device");
+Finding try_link(int ordinal) {
+    return guarded("link", [&] { return link(ordinal); }, "buffers move by such copies: look at what nvidia-smi says of the device");
+}
+
+Finding try_budget(int ordinal, const Size& wanted) {
+    return guarded("budget", [&] { return budget(ordinal, wanted); }, "look at what nvidia-smi says of the device");
 }
 
 Finding in_child(const std::function<Finding()>& body, int seconds) {

@@ -548,6 +548,40 @@ END
     [[ "$output" =~ (ok  |warn)"  link: "[0-9.]+" GB/s to the device, "[0-9.]+" GB/s back" ]]
 }
 
+@test "doctor says what the library will not take as it is given" {
+    export LD_LIBRARY_PATH=$UDNNMEM_TEST_BUILD/softgpu SOFTGPU_MEMORY=32MiB
+    [ -e "$UDNNMEM_TEST_BUILD/softgpu/libcuda.so.1" ] || skip "no software GPU in this build"
+    UDNNMEM_BUDGET=10TiB run "$tool" doctor
+    [[ "$output" == *"warn  budget: 10.0 TiB is more than the device has, 32.0 MiB, which is taken instead: lower UDNNMEM_BUDGET"* ]]
+    UDNNMEM_BUDGET=12 run "$tool" doctor
+    [[ "$output" == *"warn  budget: 12 B is less than one granule, 64.0 KiB, which is taken instead: raise UDNNMEM_BUDGET"* ]]
+    UDNNMEM_BUDGET=512KiB run "$tool" doctor
+    [[ "$output" == *"warn  budget: 512.0 KiB holds hardly any buffer"* ]]
+    UDNNMEM_BUDGET=50% run "$tool" doctor
+    [[ "$output" == *"ok    budget: 16.0 MiB of 32.0 MiB"* ]]
+    UDNNMEM_PLAN=run.jsonl run "$tool" doctor
+    [[ "$output" == *"warn  plan: run.jsonl: is no plan of udnnmem: left alone; name another file in UDNNMEM_PLAN, or off"* ]]
+    : > plan
+    UDNNMEM_PLAN=plan run "$tool" doctor
+    [[ "$output" == *"ok    plan: plan"* ]]
+    run "$tool" doctor
+    [[ "$output" != *budget:* ]]
+    SOFTGPU_DEVICES=2 UDNNMEM_BUDGET=10TiB run "$tool" doctor
+    [[ "$output" == *"device: 2 visible: 0 is "*" with 32.0 MiB, 1 is "* ]]
+    for i in 0 1; do
+        [[ "$output" == *"ok    device $i: virtual memory: mapped, written"* ]]
+        [[ "$output" == *"warn  device $i: budget: 10.0 TiB is more than"* ]]
+    done
+}
+
+@test "doctor --json is one object of the same checks" {
+    status=0
+    UDNNMEM_VERIFY=3 LD_LIBRARY_PATH=$UDNNMEM_TEST_BUILD/softgpu "$tool" doctor --json > out || status=$?
+    [ "$status" -eq 1 ]
+    [ "$(wc -l < out)" -eq 1 ]
+    [ "$(json 'sum(c["verdict"] == "ok" for c in r["checks"]) == r["ok"] and [c["text"][:24] for c in r["checks"] if c["verdict"] == "fail"]' < out)" = "['option: UDNNMEM_VERIFY=3']" ]
+}
+
 @test "doctor tells an old driver, and one that crashes" {
     build_driver() { printf '%s\n' "$1" | cc -shared -fPIC -x c - -o libcuda.so.1; }
     build_driver 'int cuInit(unsigned f) { return 0; } int cuDriverGetVersion(int *v) { *v = 11080; return 0; }'
