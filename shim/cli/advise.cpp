@@ -213,7 +213,8 @@ void add_advise_command(CLI::App& app) {
     command->add_option("--policy", arguments->policy, "planner")->type_name("NAME")->capture_default_str();
     command->add_option("--recompute", arguments->recompute, "may buffers be dropped and computed again")->check(CLI::IsMember({"auto", "off"}))->capture_default_str();
     command->add_option("--time", arguments->seconds, "time to search for each plan (udnnmem plan --help)")->type_name("SECONDS")->check(within(0.0, 3600.0))->capture_default_str();
-    command->add_option("--format", arguments->format, "how")->check(CLI::IsMember({"text", "json", "html"}))->capture_default_str();
+    CLI::Option* format = command->add_option("--format", arguments->format, "text; html, a page for a browser; json, one object")->check(CLI::IsMember({"text", "json", "html"}))->capture_default_str();
+    command->add_flag_callback("--json", [arguments] { arguments->format = "json"; }, "the same as --format json")->excludes(format);
     command->add_option("-o,--output", arguments->output, "file to write instead of standard output")->type_name("FILE")->check(file_name());
     command->add_flag("-f,--force", arguments->force, "overwrite that file");
     command->callback([arguments] { advise(*arguments); });

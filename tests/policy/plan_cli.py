@@ -266,7 +266,7 @@ class Tests:
         assert "&gt;= 16M" in run(*common, "--format", "html").stdout
         card = json.loads(run(*common, "--format", "json").stdout)["traces"][0]["cards"][0]
         assert card["largest_batch_fits"] == 1 << 24 and card["largest_batch_fits_at_least"] and card["largest_batch_pays_at_least"], card
-        card = json.loads(run("advise", self.trace, *common[2:], "--format", "json").stdout)["traces"][0]["cards"][0]
+        card = json.loads(run("advise", self.trace, *common[2:], "--json").stdout)["traces"][0]["cards"][0]
         assert 0 < card["largest_batch_fits"] < 1 << 24 and not card["largest_batch_fits_at_least"], card
         self.complains("expected batch sizes", *common, "--batch", "4611686018427387904")
         endless = "host memory is not bounded here: --host SIZE bounds it"
