@@ -335,10 +335,12 @@ class Tests:
 
     def test_advise(self):
         def advised(path, seconds, every):
-            try:
-                self.advised(path, seconds, every)
-            except AssertionError:  # a machine busy with others gives a search less than it was promised
-                self.advised(path, 5 * seconds, every)
+            for longer in (1, 5, 25):
+                try:
+                    return self.advised(path, longer * seconds, every)
+                except AssertionError:  # a machine busy with others gives a search less than it was promised
+                    if longer == 25:
+                        raise
         advised(self.trace, 0.02, 1)
         traces = sorted((ROOT / "tests/traces").glob("*.jsonl.zst"))
         assert len(traces) == 19, traces
