@@ -82,6 +82,9 @@ void fill_words(Word (&a)[16], const std::string& symbol) {
         a[i] = takes_a_list(symbol) ? 0 : reinterpret_cast<Word>(&block[i * 4096]);
     }
     if (symbol == "cuLaunchCooperativeKernelMultiDevice") a[1] = 1;
+    // Memory of a device, for the call that may be asked for other.
+    auto& prop = *reinterpret_cast<CUmemAllocationProp*>(&block[2 * 4096]);
+    prop.location.type = symbol == "cuMemCreate" ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_INVALID;
 }
 // Hooks that keep what they see to interpose, or have nothing to tell for the arguments that the tests give.
 bool quiet(const std::string& s) {
