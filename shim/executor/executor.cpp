@@ -246,7 +246,7 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
     auto movable = [this](pager::Buffer* b) {
         if (b->slab) return;
         named_.push_back(b);
-        newest_id_ = std::max(newest_id_, b->id);
+        newest_id_ = std::max<std::uint32_t>(newest_id_, b->id);
     };
     for (std::uint32_t i = 0; i < op.count; ++i) movable(op.buffers[i]);
     for (pager::Buffer* b : op.more) movable(b);

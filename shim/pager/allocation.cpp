@@ -104,7 +104,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
     if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
     auto count = [&](Buffer* b) {
         live_capacity_ += b && pool != own_pool ? b->capacity : 0;
-        if (b) largest_ = std::max(largest_, b->capacity);
+        if (b) largest_ = std::max<std::size_t>(largest_, b->capacity);
         auto& use = pools_[pool];
         use.current += bytes;
         use.high = std::max(use.high, use.current);
@@ -183,7 +183,7 @@ CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered)
     b->live = b->dropped = false;
     if (b->pool != own_pool) live_capacity_ -= b->capacity;
     auto& use = pools_[b->pool];
-    use.current -= std::min(use.current, b->bytes);
+    use.current -= std::min<std::size_t>(use.current, b->bytes);
     b->parked_at = number;
     b->parked_by = slot ? slot->life : 0;
     if (slot) {

@@ -30,17 +30,28 @@ struct Hash {
 
 class DevicePager;
 
+// What is fixed between an allocation and its free. Who still looks at it then, without the device's mutex (a plan or a passage of
+// which the buffer was part), sees what it was or what it is next, and tells by `id` that it is another's.
+template <class T>
+class Fixed {
+  public:
+    operator T() const { return value_.load(std::memory_order_relaxed); }
+    T operator=(T value) { return value_.store(value, std::memory_order_relaxed), value; }
+
+  private:
+    std::atomic<T> value_{};
+};
+
 struct Buffer {
-    // Fixed between allocation and free.
-    std::uint32_t id = 0;        // the n-th allocation
-    CUdeviceptr base = 0;
-    std::size_t bytes = 0;       // as the program asked
-    std::size_t capacity = 0;    // whole granules
+    Fixed<std::uint32_t> id;         // the n-th allocation
+    Fixed<CUdeviceptr> base;
+    Fixed<std::size_t> bytes;        // as the program asked
+    Fixed<std::size_t> capacity;     // whole granules
+    Fixed<bool> live;
     DevicePager* device = nullptr;
     CUcontext context = nullptr; // that it ends with; null: a pool's
     CUmemoryPool pool = nullptr;
     bool slab = false;           // carved into small allocations; never moves
-    bool live = false;
 
     // The fast path's.
     std::atomic<Residency> residency{Residency::unbacked};

@@ -299,7 +299,7 @@ bool DevicePager::serve_everything(Request& r) {
         if (b->refused != CUDA_SUCCESS) return grant(r, std::exchange(b->refused, CUDA_SUCCESS)), true;
         std::vector<Frame*> frames;
         if (!device_pool_->take(b->capacity, frames)) {
-            if (release_parked(b->capacity - std::min(b->capacity, device_pool_->available()))) return true;
+            if (release_parked(b->capacity - std::min<std::size_t>(b->capacity, device_pool_->available()))) return true;
             if (landing && land_on_host(b)) continue;
             if (freed_in_use() && !past_deadline(r)) return false;
             if (!exceed_budget(r, b, frames)) return grant(r, CUDA_ERROR_OUT_OF_MEMORY), true;
