@@ -260,10 +260,6 @@ std::uint64_t StreamTable::all_streams() const {
     return n >= 63 ? (std::uint64_t{1} << 63) - 1 : (std::uint64_t{1} << n) - 1;
 }
 
-void StreamTable::synchronised(CUstream stream, std::uint64_t up_to) {
-    raise(slot(stream).completed, up_to);
-}
-
 void StreamTable::synchronised_context(CUcontext context, std::uint64_t up_to) {
     std::lock_guard lock(mutex_);
     for (auto& s : slots_)

@@ -72,8 +72,7 @@ class StreamTable {
     // Sees to it that the ops behind each stream's newest mark are known when they complete; a thread that is about to wait for
     // memory calls this. `next`: the slot of the op that it submits after that, if there is one.
     void mark_tails(const StreamSlot* next = nullptr);
-    // The program has waited for (or found complete) a stream, or everything of a context.
-    void synchronised(CUstream stream, std::uint64_t up_to);
+    // The program has waited for everything of a context.
     void synchronised_context(CUcontext context, std::uint64_t up_to);
     void stream_destroying(CUstream stream);
     void context_destroyed(CUcontext context);
