@@ -14,19 +14,15 @@ constexpr char kMagic[8] = {'u', 'd', 'n', 'n', 'm', 'e', 'm', 1};  // the last:
 
 CUresult Sharing::get(CUipcMemHandle& out, CUdeviceptr at) {
     pager::Buffer* b = pager_.find(at);
-    CUdeviceptr base = 0;
-    std::size_t bytes = 0;
-    CUmemoryPool pool = nullptr;
-    CUcontext context = nullptr;
-    // The driver has no such handles for the memory of pools.
-    if (!b || !b->device->range_of(at, base, bytes, &pool, &context) || pool) return CUDA_ERROR_INVALID_VALUE;
+    const auto offered = b ? b->device->allocation_at(at) : std::nullopt;
+    if (!offered || offered->pool) return CUDA_ERROR_INVALID_VALUE;   // the driver has no such handles for the memory of pools
     Handle handle{};
     std::memcpy(handle.magic, kMagic, sizeof kMagic);
     handle.process = getpid();
-    handle.offset = base - b->base;
-    handle.bytes = bytes;
+    handle.offset = offered->base - b->base;
+    handle.bytes = offered->bytes;
     std::lock_guard lock(mutex_);
-    auto it = offered_.find(base);
+    auto it = offered_.find(offered->base);
     if (it == offered_.end()) {
         std::vector<pager::DevicePager::Shared> frames;
         if (const CUresult result = b->device->share(b, frames); result != CUDA_SUCCESS) return result;
@@ -35,7 +31,7 @@ CUresult Sharing::get(CUipcMemHandle& out, CUdeviceptr at) {
         const std::uint64_t number = handover_.offer(std::move(pieces));
         if (!number) return CUDA_ERROR_OUT_OF_MEMORY;
         any_.store(true);
-        it = offered_.emplace(base, Offered{number, context}).first;
+        it = offered_.emplace(offered->base, Offered{number, offered->context}).first;
     }
     handle.key = handover_.key();
     handle.number = it->second.number;

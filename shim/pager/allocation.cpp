@@ -171,12 +171,10 @@ CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered)
     if (!b) return CUDA_ERROR_INVALID_VALUE;
     const std::uint64_t number = streams.now();
     if (b->slab) {
-        CUdeviceptr base;
-        std::size_t bytes;
-        CUmemoryPool pool;
-        if (!slabs_.find(at, base, bytes, &pool) || base != at) return CUDA_ERROR_INVALID_VALUE;
+        const auto small = slabs_.find(at);
+        if (!small || small->base != at) return CUDA_ERROR_INVALID_VALUE;
         slabs_.free(at, slot ? slot->life : 0, number, streams.all_streams());
-        small_freed(at, bytes, pool);
+        small_freed(at, small->bytes, small->pool);
         return CUDA_SUCCESS;
     }
     if (!b->live || b->base != at) return CUDA_ERROR_INVALID_VALUE;
@@ -203,17 +201,16 @@ CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered)
     return CUDA_SUCCESS;
 }
 
-bool DevicePager::range_of(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool, CUcontext* context) {
+std::optional<Allocated> DevicePager::allocation_at(CUdeviceptr at) {
     Lock lock(mutex_);
     Buffer* b = pager_.find(at);
-    if (!b) return false;
-    if (b->slab) return slabs_.find(at, base, bytes, pool, context);
-    if (!b->live || at < b->base || at >= b->base + b->bytes) return false;
-    base = b->base;
-    bytes = b->bytes;
-    if (pool) *pool = b->pool;
-    if (context) *context = b->context;
-    return true;
+    if (!b) return std::nullopt;
+    std::optional<Allocated> found;
+    if (b->slab) found = slabs_.find(at);
+    else if (b->live && at >= b->base && at < b->base + b->bytes) found = Allocated{b->base, b->bytes, b->pool, b->context, b->id};
+    // The driver counts its own from one: ours are far above them, those of each device and of the slabs in ranges of their own.
+    if (found) found->id |= (static_cast<std::uint64_t>(device_) + 1) << 40 | (b->slab ? 1ull << 32 : 0);
+    return found;
 }
 
 }  // namespace udnnmem::pager

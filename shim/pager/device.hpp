@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -83,8 +84,8 @@ class DevicePager {
     // `at` must be the base of a live allocation (else CUDA_ERROR_INVALID_VALUE). For a plain free the device has been
     // synchronised by the caller.
     CUresult free(CUdeviceptr at, CUstream stream, bool stream_ordered);
-    // Base and size of the program's allocation that holds `at`.
-    bool range_of(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool = nullptr, CUcontext* context = nullptr);
+    // The program's allocation that holds `at`, if it is live.
+    std::optional<Allocated> allocation_at(CUdeviceptr at);
 
     // Makes what the request needs resident (or reachable from host frames); waits. The caller holds no lease.
     CUresult acquire(Request&);

@@ -44,7 +44,7 @@ void SlabAllocator::collect() {
 CUdeviceptr SlabAllocator::take(std::size_t bytes, std::uint64_t stream, CUmemoryPool pool, CUcontext context) {
     const std::size_t units = (bytes + kUnit) / kUnit * kUnit;   // the byte behind it is its own too: an end is no other's begin
     auto place = [&](CUdeviceptr at) {
-        live_[at] = {bytes, units, pool, context};
+        live_[at] = {bytes, units, pool, context, next_id_++};
         return at;
     };
     if (!holds("free-small")) collect();
@@ -93,14 +93,10 @@ bool SlabAllocator::escaped(CUdeviceptr at) const {
     return it != live_.end() && it->second.escaped;
 }
 
-bool SlabAllocator::find(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool, CUcontext* context) const {
+std::optional<Allocated> SlabAllocator::find(CUdeviceptr at) const {
     const auto it = holding(at);
-    if (it == live_.end()) return false;
-    base = it->first;
-    bytes = it->second.bytes;
-    if (pool) *pool = it->second.pool;
-    if (context) *context = it->second.context;
-    return true;
+    if (it == live_.end()) return std::nullopt;
+    return Allocated{it->first, it->second.bytes, it->second.pool, it->second.context, it->second.id};
 }
 
 bool SlabAllocator::used_until_freed(CUdeviceptr at) const {

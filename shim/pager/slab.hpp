@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,15 @@ namespace udnnmem::pager {
 
 struct Buffer;
 class DevicePager;
+
+// An allocation as the program knows it.
+struct Allocated {
+    CUdeviceptr base = 0;
+    std::size_t bytes = 0;           // as it asked
+    CUmemoryPool pool = nullptr;     // nullptr: of no pool
+    CUcontext context = nullptr;     // nullptr: of no context
+    std::uint64_t id = 0;            // no other allocation of the process has it, nor had
+};
 
 class SlabAllocator {
   public:
@@ -38,7 +48,8 @@ class SlabAllocator {
             free(at, 0, number, streams);
         }
     }
-    bool find(CUdeviceptr at, CUdeviceptr& base, std::size_t& bytes, CUmemoryPool* pool = nullptr, CUcontext* context = nullptr) const;
+    // The live block that holds `at`; `id` is unique among the blocks of this allocator.
+    std::optional<Allocated> find(CUdeviceptr at) const;
 
     // See DevicePager::escape(), of the block that holds `at`. False: that was known, or there is none.
     bool escape(CUdeviceptr at);
@@ -60,6 +71,7 @@ class SlabAllocator {
         std::size_t bytes, units;
         CUmemoryPool pool;
         CUcontext context;
+        std::uint32_t id;
         bool escaped = false;
     };
     std::map<CUdeviceptr, Block>::const_iterator holding(CUdeviceptr at) const;
@@ -72,6 +84,7 @@ class SlabAllocator {
     };
     std::vector<Pending> pending_;
     std::map<CUdeviceptr, std::size_t> slabs_;
+    std::uint32_t next_id_ = 0;
 };
 
 }  // namespace udnnmem::pager

@@ -26,7 +26,11 @@ bool DevicePager::leads_to(Buffer* table, CUdeviceptr address, CUdeviceptr& base
     Lock lock(mutex_);
     std::size_t bytes = table->capacity;
     base = table->base;
-    if (table->slab && address && !slabs_.find(address, base, bytes)) return false;
+    if (table->slab && address) {
+        const auto small = slabs_.find(address);
+        if (!small) return false;
+        base = small->base, bytes = small->bytes;
+    }
     std::erase_if(table->drags, [](const Buffer::Drag& d) { return !d.target->live && !d.target->slab; });
     for (const Buffer::Drag& d : table->drags)
         if (d.at >= base && d.at < base + bytes) out.push_back(d);
@@ -82,7 +86,11 @@ void DevicePager::found_way(Buffer* table, CUdeviceptr address) {
         if (!b->slab && std::ranges::find(b->through, table) == b->through.end()) b->through.push_back(table);
         CUdeviceptr base = b->base;
         std::size_t bytes = b->capacity;
-        if (b->slab && !slabs_.find(ways[i], base, bytes)) continue;
+        if (b->slab) {
+            const auto small = slabs_.find(ways[i]);
+            if (!small) continue;
+            base = small->base, bytes = small->bytes;
+        }
         for (const Buffer::Drag& d : b->drags)
             if (d.at >= base && d.at < base + bytes && std::ranges::find(ways, d.address) == ways.end()) ways.push_back(d.address);
     }
@@ -95,10 +103,8 @@ bool DevicePager::note_addresses(Move& m, const std::vector<Hasher::Found>& foun
         Buffer* target = pager_.find(address);
         Buffer* table = pager_.find(at);
         const Buffer::Drag drag{at, address, target};
-        CUdeviceptr base;
-        std::size_t bytes;
         if (!target || !table || (target == table && !table->slab)) continue;
-        if (table->slab && !slabs_.find(at, base, bytes)) {
+        if (table->slab && !slabs_.find(at)) {
             if (slabs_.used_until_freed(at)) ways.emplace_back(table, address);
             continue;
         }

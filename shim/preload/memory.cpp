@@ -94,12 +94,10 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     }
     Pager& p = s->pager();
     pager::Buffer* b = p.find(at);
-    CUdeviceptr base = 0;
-    std::size_t bytes = 0;
-    CUmemoryPool pool = nullptr;
-    if (!b || !b->device->range_of(at, base, bytes, &pool) || base != at) return CUDA_ERROR_INVALID_VALUE;
+    const auto freed = b ? b->device->allocation_at(at) : std::nullopt;
+    if (!freed || freed->base != at) return CUDA_ERROR_INVALID_VALUE;
     CUresult waited = CUDA_SUCCESS;
-    if (!pool && !s->options().lazy_free && holds("free-waits") && !p.streams().capturing()) {
+    if (!freed->pool && !s->options().lazy_free && holds("free-waits") && !p.streams().capturing()) {
         CUcontext context = nullptr;
         const std::uint64_t up_to = p.streams().now();
         pager::insist([&] { return p.driver().cuCtxGetCurrent(&context); });
@@ -118,9 +116,8 @@ CUresult free_async(CUdeviceptr at, CUstream stream, const char*, Submit real) n
     Session* s = Session::get();
     if (!s || !s->pager().in_arena(at)) return real();
     pager::Buffer* b = s->pager().find(at);
-    CUdeviceptr base = 0;
-    std::size_t bytes = 0;
-    if (!b || !b->device->range_of(at, base, bytes) || base != at) return CUDA_ERROR_INVALID_VALUE;
+    const auto freed = b ? b->device->allocation_at(at) : std::nullopt;
+    if (!freed || freed->base != at) return CUDA_ERROR_INVALID_VALUE;
     if (s->pager().streams().is_capturing(stream)) return CUDA_ERROR_INVALID_VALUE;   // a graph frees only what a graph allocates
     if (Learner* learner = s->learning()) learner->recorder.released(at);
     s->sharing().freed(at);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "interpose/driver.hpp"
 #include "shim/pager/rules.hpp"
 #include "shim/preload/handlers.hpp"
 #include "shim/preload/session.hpp"
@@ -13,23 +14,17 @@ using namespace interpose;
 using pager::DevicePager;
 using pager::holds;
 
-// What the driver would say of the pointer if the buffer were an ordinary allocation. False: not for us to say.
+// What the driver would say of the pointer if the buffer were an ordinary allocation. False: it is asked itself.
 bool answer(Session& s, void* data, CUpointer_attribute attribute, CUdeviceptr at, CUresult& result) {
     pager::Buffer* b = s.pager().find(at);
-    CUdeviceptr base = 0;
-    std::size_t bytes = 0;
-    CUmemoryPool pool = nullptr;
-    CUcontext context = nullptr;
-    result = CUDA_SUCCESS;
-    if (!b || !b->device->range_of(at, base, bytes, &pool, &context)) {
-        result = CUDA_ERROR_INVALID_VALUE;
-        return true;
-    }
+    const auto found = b ? b->device->allocation_at(at) : std::nullopt;
+    result = found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (!found) return true;
     auto put = [&](auto value) { std::memcpy(data, &value, sizeof value); };
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
-            put(context);
-            if (!context) result = CUDA_ERROR_INVALID_VALUE;
+            put(found->context);
+            if (!found->context) result = CUDA_ERROR_INVALID_VALUE;
             return true;
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: put(static_cast<unsigned>(CU_MEMORYTYPE_DEVICE)); return true;
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: put(at); return true;
@@ -37,20 +32,23 @@ bool answer(Session& s, void* data, CUpointer_attribute attribute, CUdeviceptr a
             put(static_cast<void*>(nullptr));
             result = CUDA_ERROR_INVALID_VALUE;
             return true;
-        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: put(0u); return true;
-        case CU_POINTER_ATTRIBUTE_BUFFER_ID: put(static_cast<unsigned long long>(b->id) + 1); return true;
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+            if (b->device->escaped(b, at)) return false;   // the program may have set it: the driver knows
+            put(0u);
+            return true;
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: put(static_cast<unsigned long long>(found->id)); return true;
         case CU_POINTER_ATTRIBUTE_IS_MANAGED: put(0u); return true;
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: put(static_cast<int>(b->device->device())); return true;
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: put(pool ? 0u : 1u); return true;
-        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: put(base); return true;
-        case CU_POINTER_ATTRIBUTE_RANGE_SIZE: put(bytes); return true;
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: put(found->pool ? 0u : 1u); return true;
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: put(found->base); return true;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: put(found->bytes); return true;
         case CU_POINTER_ATTRIBUTE_MAPPED: put(1u); return true;
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: put(0ull); return true;
-        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-            put(pool);
-            return true;
-        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: put(bytes); return true;
-        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: put(base); return true;
+        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: put(static_cast<int>(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE)); return true;
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: put(found->pool); return true;
         default: return false;
     }
 }
@@ -100,7 +98,9 @@ CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at, Su
     if (!s || !holds("questions")) return real();
     if (s->pager().in_arena(at)) {
         pager::Buffer* b = s->pager().find(at);
-        if (!b || !b->device->range_of(at, found, size)) return CUDA_ERROR_NOT_FOUND;
+        const auto there = b ? b->device->allocation_at(at) : std::nullopt;
+        if (!there) return CUDA_ERROR_NOT_FOUND;
+        found = there->base, size = there->bytes;
     } else if (!s->sharing().range_of(at, found, size)) {
         return real();
     }
@@ -119,11 +119,15 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdevicept
 CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr at, Submit real) noexcept {
     Session* s = Session::get();
     if (!s || !attributes || !data || !s->pager().in_arena(at)) return real();
-    // The plural form never fails for a pointer: what does not apply is zero.
-    const CUresult result = real();
+    // The plural form never fails for a pointer: what does not apply is what it says of memory that it does not know.
+    static const auto ask_all = UDNNMEM_REAL(cuPointerGetAttributes);
+    static const auto ask = UDNNMEM_REAL(cuPointerGetAttribute);
+    if (!ask_all || !ask) return real();
+    constexpr CUdeviceptr nobodys = 1;
+    const CUresult result = ask_all(count, attributes, data, nobodys);
     for (unsigned i = 0; i < count; ++i) {
         CUresult ignored;
-        if (data[i]) answer(*s, data[i], attributes[i], at, ignored);
+        if (data[i] && !answer(*s, data[i], attributes[i], at, ignored)) ask(data[i], attributes[i], at);
     }
     return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }

@@ -69,6 +69,14 @@ CUresult let_pointers_escape(Session& s, const Work& w) {
 
 namespace {
 const char* name_of(const Work& w) { return w.launch ? w.launch->layout->name : w.entry_point; }
+
+// Freed memory may still be mapped, so the driver would not see that the call is wrong.
+bool copies_freed_memory(const Pager& p, const Work& w) {
+    for (std::uint32_t i = 0; i < w.span_count; ++i)
+        if (w.spans[i].bytes && p.in_arena(w.spans[i].address))
+            if (const pager::Buffer* b = p.find(w.spans[i].address); b && !b->slab && !b->live) return true;
+    return false;
+}
 }  // namespace
 
 namespace handle {
@@ -77,6 +85,7 @@ CUresult work(const Work& w, Submit submit) noexcept {
     Session* s = Session::get();
     if (!s) return submit();
     Pager& p = s->pager();
+    if (copies_freed_memory(p, w)) return CUDA_ERROR_INVALID_VALUE;
     Op op;
     Entered entered(p, op);
     Observation seen(*s, w.stream);

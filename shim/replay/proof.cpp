@@ -100,13 +100,12 @@ const char* Proof::look(std::int32_t k, const LaunchSource& source) {
             }
             if (work_.device().holds_addresses(b, word)) return "is given memory that holds addresses";
             if (work_.device().escaped(b, word)) return "is given memory that others may write to";
-            CUdeviceptr base = 0;
-            std::size_t bytes = 0;
-            if (!work_.device().range_of(word, base, bytes)) return "is given an address in no allocation";
+            const auto given = work_.device().allocation_at(word);
+            if (!given) return "is given an address in no allocation";
             auto& list = b->slab ? small : movable;
-            auto found = std::find_if(list.begin(), list.end(), [&](const auto& r) { return r.first == base; });
-            if (found == list.end()) found = list.insert(list.end(), {base, bytes});
-            seen.push_back({static_cast<std::uint32_t>(at), !b->slab, static_cast<std::size_t>(found - list.begin()), word - base});
+            auto found = std::find_if(list.begin(), list.end(), [&](const auto& r) { return r.first == given->base; });
+            if (found == list.end()) found = list.insert(list.end(), {given->base, given->bytes});
+            seen.push_back({static_cast<std::uint32_t>(at), !b->slab, static_cast<std::size_t>(found - list.begin()), word - given->base});
         }
     if (op.launch.kind == Launch::Kind::copy && seen.size() != 2) return "copies from or to the host";
     if (movable.size() != step.movable || small.size() != step.small) return "is given buffers otherwise than by its arguments";
@@ -146,9 +145,9 @@ const char* Proof::prepare(std::int32_t k, const LaunchSource& source, CUstream 
     if (!op.named_alike() || work_.leads_elsewhere(op)) return "is given memory at times that it is not given at others";
     note_varying(op);
     for (std::uint32_t u = 0; u < op.uses.size(); ++u) {
-        CUdeviceptr base = op.base(u), copy = 0, start = 0;
-        std::size_t bytes = 0;
-        if (!work_.device().range_of(base, start, bytes) || start != base || bytes != op.uses[u].bytes) return "is given buffers of other sizes at times";
+        CUdeviceptr base = op.base(u), copy = 0;
+        const std::size_t bytes = op.uses[u].bytes;
+        if (const auto there = work_.device().allocation_at(base); !there || there->base != base || there->bytes != bytes) return "is given buffers of other sizes at times";
         if (round_ < 0) {
             if (work_.hash(base, bytes, words(answers_[first_[static_cast<std::size_t>(k)] + u].before), stream) != CUDA_SUCCESS) return "cannot be tried: the driver refuses to look at what it is given";
             continue;

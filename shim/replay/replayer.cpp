@@ -106,9 +106,8 @@ bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::ui
 
 // Whether that is an allocation. Takes the device's lock.
 bool Replayer::is_whole(CUdeviceptr at, std::uint64_t bytes) {
-    CUdeviceptr base = 0;
-    std::size_t size = 0;
-    return device_.range_of(at, base, size) && base == at && size == bytes;
+    const auto there = device_.allocation_at(at);
+    return there && there->base == at && there->bytes == bytes;
 }
 
 // Copies what the op reads and it or a later one overwrites.

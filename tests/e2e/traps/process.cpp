@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <set>
 
 namespace traps {
 namespace {
@@ -195,12 +196,29 @@ void questions(unsigned seed) {
       printf("single %d %u %lld %u %d %lld %zu %u host %d\n", context == w.context, type, static_cast<long long>(device - at), managed,
              ordinal, static_cast<long long>(begin - start), size, mapped, cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, at));
       CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-                                     CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
-      void* data[] = {&context, &type, &device, &host, &managed, &ordinal};
-      const CUresult result = cuPointerGetAttributes(6, names, data, at);
-      printf("many %d: %d %u %lld %p %u %d\n", result, context == w.context, type, static_cast<long long>(device - at), host, managed, ordinal);
+                                     CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                     CU_POINTER_ATTRIBUTE_ACCESS_FLAGS};
+      int access = 7;
+      void* data[] = {&context, &type, &device, &host, &managed, &ordinal, &access};
+      const CUresult result = cuPointerGetAttributes(7, names, data, at);
+      printf("many %d: %d %u %lld %p %u %d %d\n", result, context == w.context, type, static_cast<long long>(device - at), host, managed, ordinal, access);
+      CHECK(cuPointerGetAttribute(&access, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at));
+      printf("access %d\n", access);
     }
   }
+  const auto id_of = [](CUdeviceptr at) {
+    unsigned long long id = 0;
+    CHECK(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at));
+    return id;
+  };
+  std::set<unsigned long long> ids;
+  for (int i = 0; i < 3; i++) {
+    const CUdeviceptr again[] = {w.allocate(1000), w.allocate(1000), w.allocate(kWords * 4ul)};
+    for (const CUdeviceptr at : again) ids.insert(id_of(at));
+    tell("one id", id_of(again[0]) == id_of(again[0] + 999) && id_of(again[2]) == id_of(again[2] + 999));
+    for (const CUdeviceptr at : again) CHECK(cuMemFree(at));
+  }
+  tell("ids", static_cast<int>(ids.size()));
   CUdeviceptr base;
   size_t bytes;
   tell("beyond", cuMemGetAddressRange(&base, &bytes, 16) == CUDA_SUCCESS);
@@ -209,6 +227,16 @@ void questions(unsigned seed) {
   unsigned type;
   tell("freed", cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, x));
   tell("freed range", cuMemGetAddressRange(&base, &bytes, x));
+  CUcontext context = nullptr;
+  CUdeviceptr device = 1;
+  int ordinal = 7;
+  CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  void* data[] = {&context, &type, &device, &ordinal};
+  const CUresult many = cuPointerGetAttributes(4, names, data, x);
+  printf("freed, many %d: %p %u %llu %d\n", many, static_cast<void*>(context), type, device, ordinal);
+  tell("freed memset", cuMemsetD8Async(x, 1, 100, s));
+  unsigned host = 0;
+  tell("freed copy", cuMemcpyDtoH(&host, x, sizeof host));
   CHECK(cuMemGetInfo(&after, nullptr));
   printf("same %d\n", after == before);
 }
