@@ -303,7 +303,8 @@ bool DevicePager::step_fetch(Move& m) {
     const bool landing = backing_->host_frames_can_be_mapped();
     switch (m.stage) {
         case Move::Stage::quiesce: {
-            if (!unreachable(m) || (b->touched && !begin_search(m, in_stream_))) return false;
+            // Without landing no op can be where nothing is mapped, whatever was said of ops that the driver then refused.
+            if (landing && (!unreachable(m) || (b->touched && !begin_search(m, in_stream_)))) return false;
             if (b->host_changed.exchange(false)) b->hash_known = false;
             if (m.copy) {
                 meter_in_.begin(in_stream_, b->capacity);

@@ -408,3 +408,21 @@ TEST_CASE("a device's budget is of its own memory") {
     CHECK(p.pager->device(1)->memory().device_budget <= 2048 * granule);
     CHECK(p.lines.empty());
 }
+
+TEST_CASE("where nothing is mapped no op can be: what is brought in waits for none, whatever was said of ops that were refused") {
+    Paged p({.device = 5, .host = 16, .lands = false, .deadline_ns = 1'000'000});
+    const CUdeviceptr a = p.allocate(4), b = p.allocate(4);
+    for (CUdeviceptr at : {a, b}) REQUIRE(p.launch(1, {at}, at) == CUDA_SUCCESS);
+    REQUIRE(p.where(a) == Residency::host);
+    Op refused;
+    p.begin_fill(refused, 2, a);
+    REQUIRE(p.pager->enter(refused) == CUDA_SUCCESS);
+    p.gpu.hold(2);   // for a while nobody can tell whether its ops have completed
+    p.pager->leave(refused, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(p.where(a) == Residency::host);
+    Op op;
+    REQUIRE(p.begin(op, 1, {a}) == CUDA_SUCCESS);
+    CHECK(p.gpu.word(a) == a);
+    p.pager->leave(op, CUDA_SUCCESS);
+    CHECK(p.gpu.violations().empty());
+}

@@ -61,6 +61,12 @@ bool FakeGpu::mapped(CUdeviceptr at) {
     return page(at);
 }
 
+FakeGpu::Place FakeGpu::behind(CUdeviceptr at) {
+    std::lock_guard lock(mutex_);
+    const Page* p = page(at);
+    return p ? Place{p->handle, p->index} : Place{};
+}
+
 void FakeGpu::refuse_to_map(CUdeviceptr at, std::size_t bytes, int times) {
     std::lock_guard lock(mutex_);
     refused_ = at, refused_bytes_ = bytes, refused_times_ = times;

@@ -32,6 +32,9 @@ class FakeGpu {
     // Word of what is mapped at an address now; a violation if nothing is.
     std::uint64_t& word(CUdeviceptr at);
     bool mapped(CUdeviceptr at);
+    // The memory behind an address, whatever its mapping: {0, 0} if nothing is there.
+    using Place = std::pair<CUmemGenericAllocationHandle, std::size_t>;
+    Place behind(CUdeviceptr at);
 
     // The next calls of cuMemMap into [at, at + bytes) that fail.
     void refuse_to_map(CUdeviceptr at, std::size_t bytes, int times);
