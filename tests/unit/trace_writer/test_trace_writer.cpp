@@ -342,8 +342,10 @@ TEST_CASE("a queue or a file that is too small drops events and counts them") {
     run = read_run(folder.file("small-file"));
     REQUIRE(run);
     CHECK(run->ended);
-    CHECK(run->events[static_cast<int>(EventKind::fetch)] == burst);
-    CHECK(run->events_dropped == (bursts - 1) * burst);
+    const std::int64_t written = run->events[static_cast<int>(EventKind::fetch)];
+    CHECK(written >= burst);   // what is written at once is written whole; on a busy machine that is more than one burst
+    CHECK(run->events_dropped > 0);
+    CHECK(written + run->events_dropped == bursts * burst);
     CHECK(run->mispredictions.size() == 1);   // what is told at the end is, also of a full file
     CHECK(warnings.count == 0);
 }
