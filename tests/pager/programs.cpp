@@ -119,14 +119,13 @@ class Run {
         return std::ranges::any_of(queue_[stream], [&](const Submitted& s) { return std::ranges::find(s.named, item) != s.named.end(); });
     }
 
-    // The stream that an op which names those may run on, others that it would have to wait for let go.
-    int ordered(int stream, const std::vector<ItemPtr>& named) {
+    // Other streams that an op which names those would have to wait for are let go.
+    void let_others_go(int stream, const std::vector<ItemPtr>& named) {
         const auto waits_for = [&](int s) {
             return !queue_[s].empty() && std::ranges::any_of(named, [&](const ItemPtr& i) { return uses(s, i) || i->born_on == s; });
         };
         for (int s = 0; s < kStreams; ++s)
             if (s != stream && waits_for(s)) let_go(s);
-        return stream;
     }
 
     // Now, or once the stream is let go.
@@ -159,7 +158,7 @@ class Run {
 
     void launch(int stream, std::vector<ItemPtr> named, bool everything) {
         if (everything) named.insert(named.end(), items_.begin(), items_.end());
-        stream = ordered(stream, named);
+        let_others_go(stream, named);
         std::vector<CUdeviceptr> addresses;
         for (const ItemPtr& i : named)
             if (!everything) addresses.push_back(i->at);
@@ -177,7 +176,7 @@ class Run {
     }
 
     void fill(int stream, const ItemPtr& item, bool works) {
-        stream = ordered(stream, {item});
+        let_others_go(stream, {item});
         Op op;
         p_.begin_fill(op, stream + 1, item->at);
         if (p_.pager->enter(op) != CUDA_SUCCESS) return refused({item}, false);

@@ -1,8 +1,6 @@
 // Random programs against a model without paging; a failing one is shrunk and printed, call by call.
 #include <rapidcheck.h>
 
-#include <cstdlib>
-
 #include "tests/catch.hpp"
 #include "tests/pager/programs.hpp"
 
