@@ -7,6 +7,7 @@ import os, pathlib, re, shutil, subprocess, sys, tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("UDNNMEM_BUILD", ROOT / "build"))
+CLANG = shutil.which("clang++") or shutil.which("clang++-14")
 FULL = os.environ.get("UDNNMEM_TEST_FULL") == "1"
 FLAGS = ["-std=c++20", "-O1", "-g1", "-pthread", f"-I{ROOT}", "-DFMT_HEADER_ONLY", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined"]
 EMPTY = '#include <cstddef>\n#include <cstdint>\nextern "C" int LLVMFuzzerTestOneInput(const std::uint8_t*, std::size_t) { return 0; }'
@@ -28,18 +29,18 @@ def built(name, sources, flags, libraries):
         return target
     objects = [folder / (str(source.relative_to(ROOT)).replace("/", "-") + ".o") for source in sources]
     for pair in range(0, len(sources), 2):
-        jobs = [subprocess.Popen(["clang++", *FLAGS, *flags, "-c", source, "-o", made]) for source, made in zip(sources[pair:pair + 2], objects[pair:])]
+        jobs = [subprocess.Popen([CLANG, *FLAGS, *flags, "-c", source, "-o", made]) for source, made in zip(sources[pair:pair + 2], objects[pair:])]
         if any([job.wait() for job in jobs]):
             return None
-    return target if subprocess.run(["clang++", *FLAGS, *objects, "-o", target, *libraries]).returncode == 0 else None
+    return target if subprocess.run([CLANG, *FLAGS, *objects, "-o", target, *libraries]).returncode == 0 else None
 
 
-def fuzz(name, sources, *, runs, max_len, flags=(), libraries=(), options=(), more=()):
-    """`runs`: inputs in `make test`; `more`: folders of inputs beside the corpus. Returns the exit status."""
-    if not shutil.which("clang++"):
+def fuzz(name, sources, *, runs, max_len, flags=(), libraries=(), options=()):
+    """`runs`: inputs in `make test`. Returns the exit status."""
+    if not CLANG:
         return ended(0, 0, "clang++ is not installed: not fuzzed", skipped=1)
     with tempfile.TemporaryDirectory() as work:
-        if subprocess.run(["clang++", *FLAGS, "-x", "c++", "-", "-o", f"{work}/probe"], text=True, capture_output=True, input=EMPTY).returncode:
+        if subprocess.run([CLANG, *FLAGS, "-x", "c++", "-", "-o", f"{work}/probe"], text=True, capture_output=True, input=EMPTY).returncode:
             return ended(0, 0, "clang++ has no libFuzzer here: not fuzzed", skipped=1)
     here = ROOT / "tests" / "fuzz"
     target = built(name, [ROOT / s for s in sources] + [here / f"{name}_fuzz.cpp"], list(flags), list(libraries))
@@ -47,10 +48,10 @@ def fuzz(name, sources, *, runs, max_len, flags=(), libraries=(), options=(), mo
         return ended(0, 1, "the fuzz target does not build")
     effort = ["-max_total_time=600"] if FULL else ["-seed=1", f"-runs={runs}", "-max_total_time=60"]
     dictionary = [f"-dict={here / name}.dict"] if (here / f"{name}.dict").exists() else []
-    inputs = [folder for folder in (here / f"{name}_corpus", *more) if folder.is_dir()]
+    corpus = [here / f"{name}_corpus"] if (here / f"{name}_corpus").is_dir() else []
     with tempfile.TemporaryDirectory() as work:
         run = subprocess.run([target, *effort, "-timeout=20", "-rss_limit_mb=3000", f"-max_len={max_len}", "-print_final_stats=1", *options, *dictionary,
-                              f"-artifact_prefix={BUILD}/fuzz/found-{name}-", work, *inputs], capture_output=True, text=True, errors="replace")
+                              f"-artifact_prefix={BUILD}/fuzz/found-{name}-", work, *corpus], capture_output=True, text=True, errors="replace")
     if run.returncode:
         return ended(0, 1, run.stderr[-6000:])
     return ended(1, 0, "\n".join(re.findall(r"^stat::number_of.*", run.stderr, re.M)))
