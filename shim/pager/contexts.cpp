@@ -26,7 +26,7 @@ DevicePager::DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing>
     // By default this process' share of what is free, less what contexts, libraries and other processes may still take.
     if (!budget) {
         const std::size_t share = pager.sink().share_of(device, free_bytes);
-        budget = share - std::min(share, std::max<std::size_t>(share / 20, granule() * 4));
+        budget = share - std::min(share, left_to_others(share));
     }
     budget = std::max(budget / granule(), std::size_t{1}) * granule();
     device_pool_ = std::make_unique<FramePool>(*backing_, Place::device, budget);

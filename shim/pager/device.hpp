@@ -11,6 +11,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -296,6 +297,9 @@ class DevicePager {
 
     // yield.cpp
     bool serve_yield(Request&);
+    bool regain_budget();
+    // Of the device's memory or of a share of it: for contexts, libraries and other processes.
+    std::size_t left_to_others(std::size_t of) const { return std::max(of / 20, granule() * 4); }
 
     Pager& pager_;
     const Driver& driver_;
@@ -329,6 +333,7 @@ class DevicePager {
     int frozen_ = 0;                       // granted ops that may touch anything and are not submitted yet
     bool over_budget_warned_ = false, long_wait_warned_ = false;
     std::int64_t last_progress_ns_ = 0;
+    std::int64_t regain_from_ns_ = 0;      // when the driver may be asked again whether others have given memory back
     std::uint64_t moves_begun_ = 0;
     std::uint32_t next_id_ = 0;
     struct PoolUse {

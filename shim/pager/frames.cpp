@@ -53,7 +53,7 @@ Frame* FramePool::take_class(int c, bool over_budget) {
     }
     if (last_error_ != CUDA_SUCCESS) {
         delete frame;
-        // Somebody else holds what the budget promised: what is ours now is what there is to work with.
+        // Somebody else holds what the budget promised: what is ours now is what there is to work with (DevicePager::regain_budget).
         if (last_error_ == CUDA_ERROR_OUT_OF_MEMORY && !over_budget && in_use_ < budget_) {
             budget_ = in_use_;
             ++shrunk_;
@@ -105,7 +105,12 @@ void FramePool::give_back(std::vector<Frame*>& frames) {
 }
 
 void FramePool::set_budget(std::size_t bytes) {
-    budget_ = bytes;
+    promised_ = bytes;
+    set_budget_for_now(bytes);
+}
+
+void FramePool::set_budget_for_now(std::size_t bytes) {
+    budget_ = std::min(bytes, promised_);
     if (in_use_ > budget_) over_ = in_use_;
     trim(std::max(budget_, in_use_));
     if constexpr (checked) must_be_valid(is_valid());
@@ -122,6 +127,7 @@ std::string FramePool::is_valid() const {
     if (made_ != in_use_ + free || count > frames_) return "frames made are not those in use and free";
     if (made_ > std::max(budget_, in_use_)) return "free frames are kept over the budget";
     if (in_use_ > std::max(budget_, over_)) return "frames in use exceed the budget";
+    if (budget_ > promised_) return "the budget is more than was promised";
     return {};
 }
 

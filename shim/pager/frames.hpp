@@ -21,7 +21,7 @@ namespace udnnmem::pager {
 
 class FramePool {
   public:
-    FramePool(Backing& backing, Place place, std::size_t budget) : backing_(backing), place_(place), budget_(budget) {}
+    FramePool(Backing& backing, Place place, std::size_t budget) : backing_(backing), place_(place), promised_(budget), budget_(budget) {}
     ~FramePool();
 
     // Frames for `capacity` bytes (a multiple of the granule), in address order. False: not within the budget (or the
@@ -32,6 +32,9 @@ class FramePool {
     std::size_t budget() const { return budget_; }
     // What is in use beyond it stays until it is given back.
     void set_budget(std::size_t bytes);
+    // As long as somebody else holds what was promised; never more than that.
+    void set_budget_for_now(std::size_t bytes);
+    std::size_t promised() const { return promised_; }  // the budget, were there nobody else
     std::size_t in_use() const { return in_use_; }
     // The most that was in use since this was asked last.
     std::size_t take_peak() { return std::exchange(peak_in_use_, in_use_); }
@@ -57,7 +60,7 @@ class FramePool {
 
     Backing& backing_;
     Place place_;
-    std::size_t budget_, in_use_ = 0, peak_in_use_ = 0, made_ = 0, peak_made_ = 0;
+    std::size_t promised_, budget_, in_use_ = 0, peak_in_use_ = 0, made_ = 0, peak_made_ = 0;
     std::size_t over_ = 0;   // in use when the budget was last exceeded on purpose
     std::size_t frames_ = 0;
     std::uint64_t recreated_ = 0, shrunk_ = 0;

@@ -23,6 +23,7 @@ void DevicePager::run() {
             continue;
         }
         bool progress = step_moves();
+        if (device_pool_->budget() < device_pool_->promised()) [[unlikely]] progress |= regain_budget();
         progress |= serve_requests();
         progress |= serve_orders();
         if (!pager_.settings().budgets.empty()) [[unlikely]] progress |= turn_budget();

@@ -4,6 +4,9 @@
 #include "shim/pager/pager.hpp"
 
 namespace udnnmem::pager {
+namespace {
+constexpr std::int64_t kRegainEach = 100'000'000;   // ns between questions how much memory there is
+}  // namespace
 
 CUresult DevicePager::yield(std::size_t bytes, std::size_t& lowered) {
     Request request;
@@ -17,7 +20,24 @@ CUresult DevicePager::yield(std::size_t bytes, std::size_t& lowered) {
 
 void DevicePager::reclaim(std::size_t lowered) {
     Lock lock(mutex_);
-    device_pool_->set_budget(device_pool_->budget() + lowered);
+    device_pool_->set_budget_for_now(device_pool_->budget() + lowered);
+}
+
+// Others take memory for a while, and give it back: whoever waits for room has the driver asked, now and then. What a new
+// process' share leaves to contexts and libraries stays theirs.
+bool DevicePager::regain_budget() {
+    FramePool& pool = *device_pool_;
+    const auto asked = now_ns();
+    if (requests_.empty() || asked < regain_from_ns_ || std::any_of(requests_.begin(), requests_.end(), [](const Request* r) { return r->yields; })) return false;
+    regain_from_ns_ = asked + kRegainEach;
+    std::size_t free = 0, total = 0;
+    if (insist([&] { return driver_.cuMemGetInfo_v2(&free, &total); }) != CUDA_SUCCESS) return false;
+    const std::size_t before = pool.budget(), theirs = left_to_others(pool.promised());
+    const std::size_t ours = pool.made() + (free - std::min(free, theirs)) / granule() * granule();
+    if (ours <= before) return false;
+    pool.set_budget_for_now(ours);
+    pager_.sink().line(Sink::Level::info, "device " + std::to_string(device_) + ": there is more memory again; the budget is now " + std::to_string(pool.budget()) + " bytes");
+    return true;
 }
 
 // As every request: true if something changed. It holds nothing.
@@ -37,7 +57,7 @@ bool DevicePager::serve_yield(Request& r) {
     const std::size_t left = pool.in_use() + (free - r.bytes) / granule() * granule();
     if (r.bytes && left < pool.budget()) {
         r.lowered = pool.budget() - left;
-        pool.set_budget(left);
+        pool.set_budget_for_now(left);
         pager_.sink().line(Sink::Level::info, "device " + std::to_string(device_) + ": memory that is not managed takes " + std::to_string(r.bytes) +
                                                   " bytes; the budget is now " + std::to_string(left) + " bytes");
     }

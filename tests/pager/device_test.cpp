@@ -392,6 +392,16 @@ TEST_CASE("what is not managed gets the memory that it needs") {
         CHECK(p.device->yield(0, lowered) == CUDA_SUCCESS);
         CHECK((p.gpu.left() == 4 && budget() == 9 && lowered == 0));
     }
+    SECTION("and whoever needs room has it again when that is given back") {
+        CHECK(p.device->yield(3 * granule, lowered) == CUDA_SUCCESS);
+        p.gpu.fill_up(4);   // what is left to others
+        REQUIRE(p.launch(1, {a}, 7) == CUDA_SUCCESS);
+        CHECK((budget() == 6 && p.where(b) == Residency::host));
+        p.gpu.fill_up(16);
+        std::this_thread::sleep_for(std::chrono::milliseconds(150));
+        REQUIRE(p.launch(1, {b}, 8) == CUDA_SUCCESS);
+        CHECK((budget() == 9 && p.where(a) == Residency::device && p.where(b) == Residency::device));   // no more than was promised
+    }
     SECTION("but not more than there is") {
         CHECK(p.device->yield(9 * granule, lowered) == CUDA_ERROR_OUT_OF_MEMORY);
         CHECK((budget() == 9 && lowered == 0));
