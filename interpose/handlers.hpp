@@ -181,8 +181,8 @@ struct Handlers {
     void (*host_memory)(CUdeviceptr, std::size_t bytes) noexcept = nullptr;
     // Before kernels cease to exist that may have been launched.
     void (*code_unloading)() noexcept = nullptr;
-    // An executable graph is about to be destroyed.
-    void (*graph_destroying)(CUgraphExec) noexcept = nullptr;
+    // An executable graph is about to be destroyed. True: the handler will do it, later.
+    bool (*graph_destroying)(CUgraphExec) noexcept = nullptr;
     // A node of a graph is read: a number to be kept with it.
     std::uint64_t (*node_tag)(CUgraphNode) noexcept = nullptr;
     // The current context's device may reach the memory of `peer`'s from now on, or no more.

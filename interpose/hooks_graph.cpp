@@ -25,9 +25,9 @@ ALWAYS_OBSERVE(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphEx
 // Before the real call: the handle may be another graph's the moment after.
 HOOK(cuGraphExecDestroy, (CUgraphExec exec)) {
     Guard up;
-    if (up && up->graph_destroying) up->graph_destroying(exec);
+    const bool later = up && up->graph_destroying && up->graph_destroying(exec);
     graph_destroyed(exec);
-    return REAL(cuGraphExecDestroy)(exec);
+    return later ? CUDA_SUCCESS : REAL(cuGraphExecDestroy)(exec);
 }
 
 // ---- parameters ----

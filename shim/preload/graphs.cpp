@@ -6,7 +6,9 @@
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
+#include "interpose/driver.hpp"
 #include "shim/pager/rules.hpp"
 #include "shim/preload/captured_calls.hpp"
 #include "shim/preload/handlers.hpp"
@@ -30,6 +32,21 @@ struct GraphOrder {
 };
 std::mutex g_graphs_mutex;
 std::unordered_map<CUgraphExec, std::shared_ptr<GraphOrder>> g_graphs;
+
+// The program has destroyed it while its pieces run, or wait for what this very thread does next. The driver does not know that
+// they are its own, and would let go of what its nodes use.
+struct Ending {
+    CUgraphExec exec;
+    CUevent event;       // behind its last launch
+    CUcontext context;   // the event's
+};
+std::vector<Ending> g_ending;           // under g_graphs_mutex
+std::atomic<bool> g_any_ending{false};
+
+void end(const Ending& e) {
+    static const auto destroy = UDNNMEM_REAL(cuGraphExecDestroy);
+    if (destroy) destroy(e.exec);
+}
 
 // Each address of a graph once, where it comes first; what nodes are given before what tables lead them to. An earlier node may
 // read what a later one overwrites.
@@ -97,6 +114,7 @@ namespace handle {
 CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream, Submit submit) noexcept {
     Session* s = Session::get();
     if (!s) return submit();
+    end_graphs();
     Pager& p = s->pager();
     Op op;
     Entered entered(p, op);
@@ -160,29 +178,62 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     return result;
 }
 
-void graph_destroying(CUgraphExec exec) noexcept {
+void end_graphs() noexcept {
+    if (!g_any_ending.load(std::memory_order_relaxed)) return;
+    Session* s = Session::get();
+    if (!s) return;
+    const pager::Driver& d = s->pager().driver();
+    const pager::Relaxed relaxed(d);
+    std::lock_guard lock(g_graphs_mutex);
+    std::erase_if(g_ending, [&](const Ending& e) {
+        if (d.cuEventQuery(e.event) == CUDA_ERROR_NOT_READY) return false;
+        d.cuEventDestroy_v2(e.event);
+        end(e);
+        return true;
+    });
+    g_any_ending.store(!g_ending.empty(), std::memory_order_relaxed);
+}
+
+bool graph_destroying(CUgraphExec exec) noexcept {
+    end_graphs();
     std::shared_ptr<GraphOrder> order;
     {
         std::lock_guard lock(g_graphs_mutex);
         const auto it = g_graphs.find(exec);
-        if (it == g_graphs.end()) return;
+        if (it == g_graphs.end()) return false;
         order = std::move(it->second);
         g_graphs.erase(it);
     }
     std::lock_guard lock(order->mutex);
     if (Session* s = Session::get(); s && order->event) {
         const pager::Driver& d = s->pager().driver();
-        // For the driver nothing of it is in flight after a launch in pieces: it would let go of what its nodes use.
         const pager::Relaxed relaxed(d);
-        if (!order->whole) d.cuEventSynchronize(order->event);
-        d.cuEventDestroy_v2(order->event);
+        const CUevent event = std::exchange(order->event, nullptr);
+        if (!order->whole && d.cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
+            std::lock_guard both(g_graphs_mutex);
+            try {
+                g_ending.push_back({exec, event, order->context});
+                g_any_ending.store(true, std::memory_order_relaxed);
+                return true;
+            } catch (...) {
+                d.cuEventSynchronize(event);
+            }
+        }
+        d.cuEventDestroy_v2(event);
     }
-    order->event = nullptr;
+    return false;
 }
 
 void graphs_end_with(CUcontext context) noexcept {
     std::lock_guard lock(g_graphs_mutex);
     std::erase_if(g_graphs, [&](const auto& g) { return g.second->context == context; });  // their events go with it
+    Session* s = Session::get();
+    std::erase_if(g_ending, [&](const Ending& e) {
+        if (!s || e.context != context) return false;
+        s->pager().driver().cuEventSynchronize(e.event);
+        end(e);
+        return true;
+    });
 }
 
 }  // namespace handle

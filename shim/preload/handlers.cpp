@@ -15,7 +15,7 @@ using namespace interpose;
 
 // ---- ordering --------------------------------------------------------------------------------------------------------
 
-void synchronised(SyncScope, CUstream, CUevent) noexcept {}
+void synchronised(SyncScope, CUstream, CUevent) noexcept { end_graphs(); }
 void event_recorded(CUevent, CUstream) noexcept {}
 void event_waited(CUstream, CUevent) noexcept {}
 void stream_created(CUstream) noexcept {}

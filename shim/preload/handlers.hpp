@@ -34,7 +34,8 @@ CUresult graph_node(const interpose::Span*, std::size_t count, interpose::Submit
 
 // graphs.cpp
 CUresult launch_graph(CUgraphExec, const interpose::GraphExec&, CUstream, interpose::Submit) noexcept;
-void graph_destroying(CUgraphExec) noexcept;
+bool graph_destroying(CUgraphExec) noexcept;
+void end_graphs() noexcept;                 // those whose end has waited for their last launch, which has completed
 void graphs_end_with(CUcontext) noexcept;   // what is kept of their launches lives in the context, which ends
 
 }  // namespace udnnmem::preload::handle

@@ -286,7 +286,29 @@ void pieces_in_order(unsigned seed) {
   for (CUdeviceptr at : all) tell("ordered", read(at, kBig));
 }
 
-// The same for one that fits or does not as two of its nodes are off or on: launches whole and in pieces come after each other, also
+// Destroyed while its pieces wait for what this thread does next: the call does not.
+void destroyed_early(unsigned seed) {
+  World w(seed);
+  constexpr unsigned kBig = kBudget / 4 * 3 / 10;
+  const std::vector<CUdeviceptr> all = numbered(w, 4, kBig, 0);
+  const CUstream s = w.stream();
+  const Gate gate;
+  for (int round = 0; round < 2; round++) {
+    {
+      Graph g;
+      g.capture(s, [&](CUstream c) {
+        for (CUdeviceptr at : all) launch_wide(c, w.add, at, at, at, 100u);
+      });
+      gate.close(s);
+      CHECK(cuGraphLaunch(g.exec, s));
+    }
+    gate.open();
+    CHECK(cuStreamSynchronize(s));
+  }
+  for (CUdeviceptr at : all) tell("added", read(at, kBig));
+}
+
+// As graph-pieces-in-order, for one that fits or does not as two of its nodes are off or on: launches whole and in pieces come after each other, also
 // after another graph was destroyed and a context has ended.
 void whole_and_pieces(unsigned seed) {
   World w(seed);
@@ -614,6 +636,7 @@ const std::vector<Trap> graph_traps = {
     {"graph-updated", Needs::moves, updated},
     {"graph-in-pieces", Needs::moves, in_pieces},
     {"graph-pieces-in-order", Needs::moves, pieces_in_order},
+    {"graph-destroyed-early", Needs::moves, destroyed_early},
     {"graph-whole-and-pieces", Needs::moves, whole_and_pieces},
     {"graph-pageable", Needs::nothing, pageable},
     {"graph-by-hand", Needs::moves, by_hand},
