@@ -20,6 +20,7 @@ thread_local Recent t_recent[kRecent] __attribute__((tls_model("initial-exec")))
 // Names the thread. Not an address: what a thread leaves behind is the next one's.
 thread_local std::uint64_t t_thread __attribute__((tls_model("initial-exec")));
 std::atomic<std::uint64_t> g_threads{0};
+std::atomic<std::uint64_t> g_tables{0};
 
 // Gone with the thread; in its last destructors it is so already.
 std::weak_ptr<const void> this_thread() {
@@ -40,6 +41,8 @@ void raise(std::atomic<std::uint64_t>& at_least, std::uint64_t value) {
 }
 
 }  // namespace
+
+StreamTable::StreamTable(const Driver& driver) : driver_(driver), generation_((g_tables.fetch_add(1) + 1) << 32) {}
 
 StreamSlot& StreamTable::slot(CUstream stream) {
     CUcontext context = nullptr;

@@ -57,7 +57,7 @@ class StreamTable {
     static constexpr std::size_t kMostMarks = 1024;   // pending marks of a stream: about what a device lets be submitted ahead of it
     static constexpr std::size_t kRoomForMarks = 16;  // as few marks pending leave room in a stream's queue for one of another thread
 
-    explicit StreamTable(const Driver& driver) : driver_(driver) {}
+    explicit StreamTable(const Driver& driver);
 
     std::uint64_t now() const { return sequence_.load(std::memory_order_acquire); }
     std::uint64_t next() { return sequence_.fetch_add(1, std::memory_order_acq_rel) + 1; }
@@ -105,7 +105,7 @@ class StreamTable {
     alignas(128) std::atomic<std::uint64_t> sequence_{0};   // written by every op: with nothing beside it that ops read
     alignas(128) std::atomic<int> capturing_{0};
     std::mutex asking_;                          // held while a legacy stream is asked, which no capture survives: none begins
-    std::atomic<std::uint64_t> generation_{1};   // changes when a handle may mean another stream
+    std::atomic<std::uint64_t> generation_;      // changes when a handle may mean another stream; no other table has it
     mutable std::mutex mutex_;                   // slots_, lives_, spare_
     std::vector<std::unique_ptr<StreamSlot>> slots_;
     std::uint64_t lives_ = 0;                    // that slots have had
