@@ -58,6 +58,19 @@ void share_flops(const History& history, Position begin, Trace& trace) {
         op.flops = seen(op).call_flops * (call->second.ns > 0 ? static_cast<double>(op.duration.value) / call->second.ns : 1 / call->second.ops);
     }
 }
+
+// Per allocation: whether another one stands in its place in the next iteration, though it lives through this one (a batch
+// that is freed once the next one was made; what is freed late).
+std::vector<bool> renewed(const History& history, Position begin, Position end) {
+    std::vector<bool> renewed(history.allocations().size(), false);
+    const Position period = end - begin;
+    for (Position at = begin; at < end && at + period < history.end(); ++at) {
+        const auto here = history.given(history.op(at)), next = history.given(history.op(at + period));
+        for (std::size_t i = 0; i < std::min(here.size(), next.size()); ++i)
+            if (here[i].allocation != next[i].allocation) renewed[here[i].allocation] = true;
+    }
+    return renewed;
+}
 }  // namespace
 
 Iteration iteration_at(const History& history, Position begin, Position period) {
@@ -65,10 +78,11 @@ Iteration iteration_at(const History& history, Position begin, Position period) 
     Iteration iteration;
     Trace& trace = iteration.trace;
     std::vector<std::int32_t> id(history.allocations().size(), -1);
+    const std::vector<bool> passing = renewed(history, begin, end);
     for (const bool persistent : {true, false}) {
         for (std::size_t i = 0; i < id.size(); ++i) {
             const History::Allocation& a = history.allocations()[i];
-            const bool whole = a.born <= begin && (a.died < 0 || a.died >= end);
+            const bool whole = a.born <= begin && (a.died < 0 || a.died >= end) && !passing[i];
             if (whole != persistent || a.born >= end || (a.died >= 0 && (a.died <= begin || a.died == a.born))) continue;
             id[i] = static_cast<std::int32_t>(trace.buffers.size());
             TraceBuffer& buffer = trace.buffers.emplace_back();

@@ -10,9 +10,15 @@ Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_b
     const profiler::Trace& trace = iteration.trace;
     s.plan_trace.header = trace.header;
     std::vector<std::int32_t> logical(trace.buffers.size(), -1);
+    std::vector<bool> used(trace.buffers.size(), false);
+    for (const std::int32_t b : iteration.used) used[static_cast<std::size_t>(b)] = true;
+    for (const profiler::TraceOp& op : trace.ops)   // tables lead to more than ops are given
+        for (const auto* ids : {&op.reads, &op.writes})
+            for (const BufferId id : *ids) used[static_cast<std::size_t>(id.value)] = true;
     for (std::size_t i = 0; i < trace.buffers.size(); ++i) {
         const profiler::TraceBuffer& buffer = trace.buffers[i];
         const auto bytes = static_cast<std::size_t>(buffer.bytes.value);
+        if (!used[i]) continue;   // it waits for its end, or for another part of the program: the first that has to go, no plan's concern
         if (bytes < small_below) {
             s.small.buffers.push_back(buffer);
             continue;

@@ -56,7 +56,7 @@ class Fingerprint {
 };
 
 // `find` answers with the managed buffer at an address, null for none. Buffers below `small_below` bytes are in slabs.
-// No steps: a persistent buffer is gone already.
+// What no op uses is left out. No steps: a persistent buffer is gone already.
 Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_below, std::size_t granule,
                        const std::function<pager::Buffer*(std::uint64_t)>& find);
 // Sets what follows from the rest: `again` of every use, and what of the program's lasts.

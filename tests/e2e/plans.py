@@ -86,6 +86,11 @@ def main():
             took, promised = int(found[3]), int(found[4])
             print(f"digits of {depth} layers at {link / 1e9:g} GB/s: {took / 1e3:.1f} ms an iteration by plan, {promised / 1e3:.1f} promised")
             suite.check(promised / AS_PROMISED <= took <= promised * AS_PROMISED, f"digits of {depth} layers at {link / 1e9:g} GB/s: as promised", done.tail(20))
+    # As a loop has it: the batch before goes when the next one has come; frees that wait for each other.
+    for held in (["--hold", 1], ["--hold", 2], ["--late-frees", 10], ["--hold", 1, "--late-frees", 10])[:4 if FULL else 1]:
+        command = digits("digits-driver", 24, 24) + held
+        expected, peak, _ = plain(command, **MODEL)
+        case(" ".join(map(str, held)), command, expected, peak // 2, planned=16, **MODEL)
     recorded(digits("digits-driver", 24), 1600000)
     long_ops()
     command = digits("digits-driver", 60)

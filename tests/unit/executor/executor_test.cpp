@@ -108,6 +108,24 @@ TEST_CASE("a sequence holds what can move, in granules, with its next uses") {
     CHECK(executor::make_sequence(net.iteration, 512, kGranule, [](std::uint64_t) { return nullptr; }).steps.empty());
 }
 
+TEST_CASE("what no op of an iteration uses is no part of its sequence, there or gone") {
+    Network net(3);
+    auto& idle = net.iteration.trace.buffers.emplace_back();
+    idle.id = BufferId(static_cast<std::int32_t>(net.iteration.trace.buffers.size()) - 1);
+    idle.bytes = Bytes(4000);
+    idle.persistent = true;
+    net.iteration.address.push_back(net.iteration.trace.buffers.size() * 0x10000);
+    Sequence s = net.sequence();
+    CHECK(s.steps.size() == 6);
+    CHECK(s.plan_trace.buffers.size() == 6);
+    CHECK(s.persistent.size() == 6);
+    // What a table leads to is used, though no op is given it.
+    idle.bytes = Bytes(64);
+    net.iteration.trace.ops[1].reads.push_back(idle.id);
+    s = net.sequence();
+    CHECK(s.small.reads[1].back() == s.small.buffers.back().id);
+}
+
 TEST_CASE("a program is followed through its iterations, whatever its transient buffers are") {
     Network net(20);
     const Sequence s = net.sequence();

@@ -371,6 +371,35 @@ TEST_CASE("memory that lives across the iteration's begin is counted as the prog
     CHECK(peak_live(trace) == Bytes(100 + 2 * 1000));
 }
 
+// `x = to_device(batch); step(x)`: the batch lives until the next one was made, `late` steps later.
+TEST_CASE("a batch that goes when the next one came is none that lasts") {
+    const int late = GENERATE(1, 2, 3);
+    Recorder recorder(settings_for_test());
+    recorder.allocated(1 << 12, 100);
+    std::vector<std::uint64_t> batches;
+    std::string text;
+    for (int i = 0; i < 30 && text.empty(); ++i) {
+        batches.push_back((1u << 20) + static_cast<std::uint64_t>(i) * 4096);
+        recorder.allocated(batches.back(), 1000);
+        for (int k = 0; k < 5; ++k) {
+            ObservedOp op;
+            op.name = k == 0 ? "cuMemcpyHtoDAsync_v2" : "more";
+            op.shape = static_cast<std::uint64_t>(k);
+            op.touches[op.count++] = {batches.back(), k ? Mode::read : Mode::write, 1000};
+            if (k) op.touches[op.count++] = {1 << 12, Mode::read_write};
+            recorder.op(op);
+            if (k == 0 && i >= late) recorder.released(batches[static_cast<std::size_t>(i - late)]);
+        }
+        text = recorder.drain(false);
+    }
+    const Trace trace = parsed(text);
+    REQUIRE(trace.ops.size() == 5);
+    CHECK(trace.ops[0].name == "cuMemcpyHtoDAsync_v2");
+    const auto& batch = trace.buffers[static_cast<std::size_t>(trace.ops[0].writes.at(0).value)];
+    CHECK_FALSE(batch.persistent);
+    CHECK(bytes_of(trace, true) == Bytes(100 + (late - 1) * 1000));   // what waits to be freed is there all the time
+}
+
 TEST_CASE("many threads tell at once") {
     Recorder recorder(settings_for_test());
     std::vector<std::thread> threads;

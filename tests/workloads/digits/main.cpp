@@ -40,7 +40,9 @@ const char usage[] =
     "  --accumulate N   a step is on the gradients of N batches\n"
     "  --models N,T     N networks that take turns of T steps\n"
     "  --random-depth N each step uses a random choice of N sets of blocks\n"
-    "                   (none of these six in the build with graphs, whose steps are all alike)\n"
+    "  --hold N         the images of a step come from the host, and are freed when those of N steps later came\n"
+    "  --late-frees N   N frees wait for the next one, which frees them all\n"
+    "                   (none of these eight in the build with graphs, whose steps are all alike)\n"
     "  --list FILE      write down what the network asks of the device (listing.hpp)\n"
     "  --report-peak    print the peak of the program's own live device bytes\n";
 
@@ -84,6 +86,8 @@ Options parse(int argc, char** argv) {
     else if (name == "--seed") o.seed = whole(n, value, 0, 1l << 62);
     else if (name == "--evaluate") o.evaluate = whole(n, value, 1, 1000000);
     else if (name == "--accumulate") o.accumulate = whole(n, value, 1, 1000);
+    else if (name == "--hold") o.shape.hold = whole(n, value, 0, 1000);
+    else if (name == "--late-frees") o.shape.late_frees = whole(n, value, 0, 1000000);
     else if (name == "--random-depth") o.depths = whole(n, value, 1, 1000);
     else if (name == "--last" || name == "--first" || name == "--models") {
       const char* comma = strchr(value, ',');

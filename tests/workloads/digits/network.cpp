@@ -44,6 +44,19 @@ void Network::run(Kernel kernel, size_t threads, A... arguments) {
 
 float* Network::floats(size_t count) { return static_cast<float*>(backend_.allocate(count * sizeof(float))); }
 
+// Frees come one at a time, or late and many at once.
+void Network::release(void* p) {
+  late_.push_back(p);
+  if (late_.size() <= static_cast<size_t>(shape_.late_frees)) return;
+  for (void* each : late_) backend_.release(each);
+  late_.clear();
+}
+
+// The images of a step are done with: freed at once, or when those of a later step were made.
+void Network::release_input(float* input) {
+  if (!shape_.hold) release(input);
+}
+
 Network::Network(Backend& backend, const Shape& shape, uint64_t seed)
     : backend_(backend), shape_(shape), scale_(1.0f / std::sqrt(static_cast<float>(shape.depth))) {
   uint64_t random = seed;
@@ -66,6 +79,8 @@ Network::~Network() {
     for (void* p : {static_cast<void*>(images_), static_cast<void*>(labels_), static_cast<void*>(hyper_), static_cast<void*>(loss_),
                     static_cast<void*>(correct_), static_cast<void*>(index_), static_cast<void*>(batch_labels_)})
       if (p) backend_.release(p);
+    for (float* p : inputs_) backend_.release(p);
+    for (void* p : late_) backend_.release(p);
   } catch (const std::exception&) {
     // A device that failed earlier says so again here; the first report is the one that counts.
   }
@@ -90,15 +105,28 @@ void Network::load(const std::vector<float>& images, const std::vector<int>& lab
   labels_ = static_cast<int*>(backend_.allocate(labels.size() * sizeof(int)));
   backend_.upload(images_, images.data(), images.size() * sizeof(float));
   backend_.upload(labels_, labels.data(), labels.size() * sizeof(int));
+  if (shape_.hold) host_images_ = images;
 }
 
-void Network::upload_index(const std::vector<int>& index) { backend_.upload(index_, index.data(), index.size() * sizeof(int)); }
+void Network::upload_index(const std::vector<int>& index) {
+  if (shape_.hold) upload_images(index);
+  backend_.upload(index_, index.data(), index.size() * sizeof(int));
+}
+
+// As `x = to_device(batch)` does in a loop: the name takes the new ones, and then lets those before them go.
+void Network::upload_images(const std::vector<int>& index) {
+  std::vector<float> rows;
+  for (const int i : index) rows.insert(rows.end(), host_images_.begin() + i * pixels, host_images_.begin() + (i + 1) * pixels);
+  inputs_.push_back(floats(rows.size()));
+  backend_.upload(inputs_.back(), rows.data(), rows.size() * sizeof(float));
+  for (; inputs_.size() > static_cast<size_t>(shape_.hold); inputs_.pop_front()) release(inputs_.front());
+}
 
 // The logits of the current batch; with `keep`, what backward() needs is left in kept_.
 float* Network::forward(bool keep) {
   const int m = shape_.batch, width = shape_.width, count = m * width;
-  float* input = floats(static_cast<size_t>(m) * pixels);
-  run(Kernel::gather_rows, m * pixels, images_, index_, input, m, pixels);
+  float* input = shape_.hold ? inputs_.back() : floats(static_cast<size_t>(m) * pixels);
+  if (!shape_.hold) run(Kernel::gather_rows, m * pixels, images_, index_, input, m, pixels);
   run(Kernel::gather_labels, m, labels_, index_, batch_labels_, m);
 
   Layer& stem = layers_.front();
@@ -106,9 +134,9 @@ float* Network::forward(bool keep) {
   run(Kernel::matmul, count / 16, input, stem.weights, z, m, pixels, width);
   float* x = floats(count);
   run(Kernel::bias_add, count, z, stem.weights + pixels * width, x, count, width);
-  backend_.release(z);
+  release(z);
   if (keep) kept_.push_back({input, nullptr, nullptr, nullptr});
-  else backend_.release(input);
+  else release_input(input);
 
   for (int i : blocks_) {
     const Layer& layer = layers_[i];
@@ -118,11 +146,11 @@ float* Network::forward(bool keep) {
     run(Kernel::matmul, count / 16, block.normal, layer.weights, z, m, width, width);
     block.activation = floats(count);
     run(Kernel::bias_relu, count, z, layer.weights + width * width, block.activation, count, width);
-    backend_.release(z);
+    release(z);
     float* next = floats(count);
     run(Kernel::residual_add, count, x, block.activation, scale_, next, count);
     if (keep) kept_.push_back(block);
-    else for (float* p : {block.x, block.normal, block.activation, block.stats}) backend_.release(p);
+    else for (float* p : {block.x, block.normal, block.activation, block.stats}) release(p);
     x = next;
   }
 
@@ -133,9 +161,9 @@ float* Network::forward(bool keep) {
   run(Kernel::matmul, m * head_columns / 16, last.normal, head.weights, z, m, width, head_columns);
   float* logits = floats(m * head_columns);
   run(Kernel::bias_add, m * head_columns, z, head.weights + width * head_columns, logits, m * head_columns, head_columns);
-  backend_.release(z);
+  release(z);
   if (keep) kept_.push_back(last);
-  else for (float* p : {last.x, last.normal, last.stats}) backend_.release(p);
+  else for (float* p : {last.x, last.normal, last.stats}) release(p);
   return logits;
 }
 
@@ -151,11 +179,11 @@ void Network::gradients(Layer& layer, const float* x, const float* dy) {
   if (before) {
     float* const sum = floats(count);
     run(Kernel::residual_add, count, before, layer.gradient, 1.0f, sum, count);
-    for (float* p : {before, layer.gradient}) backend_.release(p);
+    for (float* p : {before, layer.gradient}) release(p);
     layer.gradient = sum;
   }
   backend_.main();
-  backend_.release(partial);
+  release(partial);
 }
 
 // Takes the gradient of the logits, releases it and everything in kept_.
@@ -169,29 +197,29 @@ void Network::backward(float* gradient) {
   run(Kernel::matmul_transposed, count / 16, gradient, layers_.back().weights, normal_gradient, m, head_columns, width);
   float* g = floats(count);
   run(Kernel::norm_backward, m, normal_gradient, kept.x, kept.stats, static_cast<float*>(nullptr), g, m, width);
-  for (float* p : {gradient, kept.normal, normal_gradient, kept.x, kept.stats}) backend_.release(p);
+  for (float* p : {gradient, kept.normal, normal_gradient, kept.x, kept.stats}) release(p);
 
   for (auto i = blocks_.rbegin(); i != blocks_.rend(); ++i) {
     Layer& layer = layers_[*i];
     kept = take();
     float* dz = floats(count);
     run(Kernel::relu_backward, count, g, kept.activation, scale_, dz, count);
-    backend_.release(kept.activation);
+    release(kept.activation);
     gradients(layer, kept.normal, dz);
     normal_gradient = floats(count);
     run(Kernel::matmul_transposed, count / 16, dz, layer.weights, normal_gradient, m, width, width);
-    backend_.release(kept.normal);
-    backend_.release(dz);
+    release(kept.normal);
+    release(dz);
     float* next = floats(count);
     run(Kernel::norm_backward, m, normal_gradient, kept.x, kept.stats, g, next, m, width);
-    for (float* p : {normal_gradient, kept.x, kept.stats, g}) backend_.release(p);
+    for (float* p : {normal_gradient, kept.x, kept.stats, g}) release(p);
     g = next;
   }
 
   kept = take();
   gradients(layers_.front(), kept.x, g);
-  backend_.release(kept.x);
-  backend_.release(g);
+  release_input(kept.x);
+  release(g);
   backend_.join();
 }
 
@@ -202,7 +230,7 @@ void Network::update(Layer& layer) {
     case Optimiser::momentum: run(Kernel::momentum_update, count, layer.weights, layer.gradient, layer.first, hyper_, count); break;
     case Optimiser::adam: run(Kernel::adam_update, count, layer.weights, layer.gradient, layer.first, layer.second, hyper_, count); break;
   }
-  backend_.release(layer.gradient);
+  release(layer.gradient);
   layer.gradient = nullptr;
 }
 
@@ -225,8 +253,8 @@ void Network::forward_and_backward() {
   void* list[] = {&row_loss, &out, &rows};
   backend_.uses({row_loss, out});
   backend_.launch(Kernel::mean_loss, {1, 1, 256}, list);
-  backend_.release(row_loss);
-  backend_.release(logits);
+  release(row_loss);
+  release(logits);
   backward(gradient);
 }
 
@@ -269,7 +297,7 @@ int Network::correct(const std::vector<int>& index) {
     backend_.zero(correct_, sizeof(int));
     float* logits = forward(false);
     run(Kernel::count_correct, valid, logits, batch_labels_, correct_, valid, head_columns, classes);
-    backend_.release(logits);
+    release(logits);
     int right;
     backend_.download(&right, correct_, sizeof right);
     total += right;

@@ -5,6 +5,7 @@
 #pragma once
 #include "tests/workloads/digits/backend.hpp"
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct Shape {
   int width = 32;    // a multiple of 4
   int batch = 1024;  // a multiple of 4
   Optimiser optimiser = Optimiser::adam;
+  int hold = 0;        // the images of a step come from the host, and go when those of so many steps later came; 0: gathered on the device, and gone with the step
+  int late_frees = 0;  // so many frees wait for the next one, which frees them all
 };
 
 class Network {
@@ -43,7 +46,10 @@ class Network {
   struct Kept { float *x, *normal, *activation, *stats; };
 
   float* floats(size_t count);
+  void release(void* p);
+  void release_input(float* input);
   Layer make_layer(int k, int n, uint64_t* random);
+  void upload_images(const std::vector<int>& index);
   void upload_index(const std::vector<int>& index);
   float* forward(bool keep);
   void backward(float* gradient);
@@ -60,6 +66,9 @@ class Network {
   std::vector<Layer> layers_;
   std::vector<Kept> kept_;
   std::vector<int> blocks_;
+  std::deque<float*> inputs_;
+  std::vector<float> host_images_;
+  std::vector<void*> late_;
   float *images_ = nullptr, *hyper_ = nullptr, *loss_ = nullptr, *logits_ = nullptr;
   int *labels_ = nullptr, *index_ = nullptr, *batch_labels_ = nullptr, *correct_ = nullptr;
 };
