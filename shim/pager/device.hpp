@@ -278,6 +278,7 @@ class DevicePager {
     void hold(Request&);
     std::int64_t deadline_ns() const;
     bool past_deadline(const Request&) const;
+    int fired_in_vain() const { return last_progress_ns_ > fired_ns_ ? 0 : fired_in_a_row_; }
     bool hopeless(const Request&) const;
     bool paced(const Request&);
     CUresult map_now(Buffer*, std::vector<Frame*> frames);
@@ -333,6 +334,8 @@ class DevicePager {
     int frozen_ = 0;                       // granted ops that may touch anything and are not submitted yet
     bool over_budget_warned_ = false, long_wait_warned_ = false;
     std::int64_t last_progress_ns_ = 0;
+    std::int64_t fired_ns_ = 0;            // when a deadline fired last
+    int fired_in_a_row_ = 0;               // ... and how many did with nothing moved in between
     std::int64_t regain_from_ns_ = 0;      // when the driver may be asked again whether others have given memory back
     std::uint64_t moves_begun_ = 0;
     std::uint32_t next_id_ = 0;

@@ -14,9 +14,15 @@ bool DevicePager::exceed_budget(const Request& r, const Buffer* b, std::vector<F
     tell(profiler::EventKind::over_budget, b, b->capacity, r.since_ns);
     if (!over_budget_warned_) {
         over_budget_warned_ = true;
-        pager_.sink().line(Sink::Level::warn,
-                           "an op needs more device memory than the budget of " + std::to_string(device_pool_->budget()) +
-                               " bytes and host memory cannot stand in: the budget is exceeded; raise UDNNMEM_BUDGET");
+        std::size_t wanted = unmovable_;
+        for (const Buffer* each : r.need) wanted += each->slab ? 0 : each->capacity;
+        const bool in_use = !r.everything && wanted <= device_pool_->budget();
+        const std::string budget = std::to_string(device_pool_->budget());
+        pager_.sink().line(Sink::Level::warn, "device " + std::to_string(device_) + ": " +
+                                                  (in_use ? "all of the budget of " + budget + " bytes is in use by ops that do not end, and one waits for " + std::to_string(b->capacity) +
+                                                                " bytes that host memory cannot stand in for: the budget is exceeded by them"
+                                                          : "an op needs more device memory than the budget of " + budget +
+                                                                " bytes and host memory cannot stand in: the budget is exceeded; raise UDNNMEM_BUDGET"));
     }
     return true;
 }

@@ -169,6 +169,7 @@ struct Paged final : World {
         h = mix(h, device->any_ordered_.peek() * 2 + device->mover_asleep_.peek() + (device->plan_clock_.peek() << 2));
         for (const auto& [capacity, b] : device->parked_) h = mix(h, b->id + 7);
         h = mix(h, static_cast<std::uint64_t>(device->last_progress_ns_ / 1'000'000'000));
+        h = mix(h, static_cast<std::uint64_t>(device->fired_in_vain()));
         std::uint64_t leases = 0;  // whose is whose is in the threads' own state
         for (const Lease* l = udnnmem::pager::first_lease().peek(); l; l = l->next) {
             std::uint64_t one = l->state.peek();

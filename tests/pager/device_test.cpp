@@ -199,6 +199,24 @@ TEST_CASE("an op that may touch anything takes what was freed, then more than th
     CHECK(p.gpu.violations().empty());
 }
 
+TEST_CASE("why the budget is exceeded is said: too much for one op, or ops that do not end") {
+    Paged p({.device = 5, .host = 16, .lands = false, .deadline_ns = 1'000'000});
+    const CUdeviceptr a = p.allocate(4), b = p.allocate(4);
+    SECTION("ops that do not end") {
+        p.gpu.hold(2);
+        REQUIRE(p.launch(2, {a}) == CUDA_SUCCESS);
+        REQUIRE(p.launch(1, {b}) == CUDA_SUCCESS);
+        CHECK(p.said("device 0: all of the budget of 327680 bytes is in use by ops that do not end, and one waits for 262144 bytes that host memory cannot stand in for: the budget is exceeded by them") == 1);
+        p.gpu.let_go(2);
+    }
+    SECTION("too much for one op") {
+        REQUIRE(p.launch(1, {a, b}) == CUDA_SUCCESS);
+        CHECK(p.said("device 0: an op needs more device memory than the budget of 327680 bytes and host memory cannot stand in: the budget is exceeded; raise UDNNMEM_BUDGET") == 1);
+    }
+    CHECK(p.lines.size() == 1);
+    CHECK(p.gpu.violations().empty());
+}
+
 TEST_CASE("who waits for long for the memory of ops that do not end is told so, once") {
     Paged p({.device = 5, .host = 16, .lands = false, .deadline_ns = 1'000'000});
     p.gpu.hold(2);

@@ -33,6 +33,28 @@ void host_function_wants_lock(unsigned seed) {
   tell("x", read(x, kWords));
 }
 
+// The same with many launches that have to wait: once it was seen that waiting brings nothing, each must not find out again. (At
+// a whole deadline each they take longer than a trap may.)
+void host_function_wants_lock_long(unsigned seed) {
+  World w(seed);
+  const CUstream a = w.stream(), b = w.stream();
+  const CUdeviceptr x = w.stepped(), y = w.stepped();
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  CHECK(cuLaunchHostFunc(a, [](void* p) { std::lock_guard inner(*static_cast<std::mutex*>(p)); }, &mutex));
+  for (CUdeviceptr f : w.fillers) launch_wide(a, w.fill, f, 1u, static_cast<unsigned>(kBudget / 8 / 4));
+  for (int i = 0; i < 400; i++) launch_wide(b, w.add, i % 2 ? x : y, x, y, kWords);
+  lock.unlock();
+  CHECK(cuCtxSynchronize());
+  tell("x", read(x, kWords));
+  // Then all is as before: what waits for ops that end has its memory on the device again.
+  for (CUdeviceptr f : w.fillers) launch_wide(a, w.fill, f, 2u, static_cast<unsigned>(kBudget / 8 / 4));
+  launch_wide(b, w.add, x, x, y, kWords);
+  CHECK(cuCtxSynchronize());
+  tell("x", read(x, kWords));
+  tell("y", read(y, kWords));
+}
+
 // A gate that the launching thread opens only after launches that have to wait for memory behind the gate; or that a kernel
 // opens, which may touch anything, for it is given memory of the host's.
 template <bool by_kernel>
@@ -195,7 +217,7 @@ void many_streams(unsigned seed) {
   World w(seed);
   const CUstream press = w.stream();
   std::vector<CUstream> streams;
-  for (int i = 0; i < 150; i++) streams.push_back(w.stream());
+  for (int i = 0; i < 400; i++) streams.push_back(w.stream());
   const CUdeviceptr x = w.stepped(), y = w.stepped();
   for (unsigned i = 0; i < streams.size(); i++) {
     launch_wide(streams[i], w.add, x, y, x, kWords);
@@ -514,6 +536,7 @@ void after_a_fault(unsigned seed) {
 
 const std::vector<Trap> stream_traps = {
     {"host-function-wants-lock", Needs::moves, host_function_wants_lock},
+    {"host-function-wants-lock-long", Needs::moves, host_function_wants_lock_long},
     {"gate-opened-later", Needs::moves, gate_opened_later<false>},
     {"gate-opened-by-kernel", Needs::moves, gate_opened_later<true>},
     {"gate-in-buffer", Needs::moves, gate_in_buffer},
