@@ -170,6 +170,14 @@ void read_attributes(CUgraphNode node, NodeParams& p) {
     });
 }
 
+// Touches nothing that others named, but nobody else can run it.
+NodeParamsPtr only_the_drivers(CUgraphNodeType type) {
+    auto p = std::make_shared<NodeParams>();
+    p->type = type;
+    p->issuable = false;
+    return p;
+}
+
 NodeParamsPtr read_node(CUgraphNode node, CUgraphNodeType type) {
     switch (type) {
         case CU_GRAPH_NODE_TYPE_KERNEL: {
@@ -206,12 +214,14 @@ NodeParamsPtr read_node(CUgraphNode node, CUgraphNodeType type) {
         case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
         case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
-        case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-        case CU_GRAPH_NODE_TYPE_MEM_FREE: {  // touch nothing that others named, but only the driver can run them
-            auto p = std::make_shared<NodeParams>();
-            p->type = type;
-            p->issuable = false;
-            return p;
+        case CU_GRAPH_NODE_TYPE_MEM_FREE:
+            return only_the_drivers(type);
+        case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
+            CUDA_MEM_ALLOC_NODE_PARAMS m{};
+            const Handlers* up = state.handlers.load(std::memory_order_acquire);
+            if (up && up->unmanaged_memory && driver_has(Symbol::cuGraphMemAllocNodeGetParams) && OWN(cuGraphMemAllocNodeGetParams)(node, &m) == CUDA_SUCCESS)
+                up->unmanaged_memory(m.dptr, m.bytesize);
+            return only_the_drivers(type);
         }
         default: return unknown_node(type);  // conditional bodies are not to be had by a query
     }

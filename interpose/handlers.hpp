@@ -45,6 +45,7 @@ struct KernelLayout {
     bool known = false;           // false: nobody can say what it is given
     std::uint32_t bytes = 0;      // of the parameter buffer
     std::vector<Param> params;
+    bool follows_variables = false; // it uses memory by addresses that it finds in variables of its module
     std::uint64_t fingerprint = 0;  // of name and parameters: the same in every run of the program
 };
 
@@ -176,9 +177,9 @@ struct Handlers {
     void (*event_destroying)(CUevent) noexcept = nullptr;
     // A node of a graph is made or changed: nothing runs, but the driver looks at the spans' addresses.
     CUresult (*graph_node)(const Span* spans, std::size_t count, Submit submit) noexcept = nullptr;
-    // Memory that the host writes and the device reaches (pinned, registered, managed), at its device address: there
-    // from now on, or (bytes 0, before the real call) no more.
-    void (*host_memory)(CUdeviceptr, std::size_t bytes) noexcept = nullptr;
+    // Memory that the device reaches and that is not the handlers': the host's (pinned, registered, managed), at its device
+    // address, and the driver's own (mapped by the program, of shared pools, of graphs): there from now on, or (bytes 0) no more.
+    void (*unmanaged_memory)(CUdeviceptr, std::size_t bytes) noexcept = nullptr;
     // Before kernels cease to exist that may have been launched.
     void (*code_unloading)() noexcept = nullptr;
     // An executable graph is about to be destroyed. True: the handler will do it, later.

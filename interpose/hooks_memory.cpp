@@ -13,7 +13,11 @@ namespace {
 
 CUresult allocate_ordered(Guard& up, const char* entry_point, CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool,
                           CUstream stream, Submit real) noexcept {
-    if (pool != nullptr ? foreign_pools.contains(pool) : foreign_pools.current_is_foreign(stream)) return up->take_unmanaged(-1, bytes, real);
+    if (pool != nullptr ? foreign_pools.contains(pool) : foreign_pools.current_is_foreign(stream)) {
+        const CUresult result = up->take_unmanaged(-1, bytes, real);
+        if (result == CUDA_SUCCESS && up->unmanaged_memory) up->unmanaged_memory(*address, bytes);
+        return result;
+    }
     Allocation a;
     a.kind = AllocationKind::stream_ordered;
     a.entry_point = entry_point;
@@ -95,6 +99,9 @@ HOOK(cuMemCreate, (CUmemGenericAllocationHandle* handle, size_t bytes, const CUm
     if (prop == nullptr || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return real();
     return up->take_unmanaged(prop->location.id, bytes, real);
 }
+OBSERVE(cuMemMap, (CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags),
+        (at, bytes, offset, handle, flags), if (up->unmanaged_memory) up->unmanaged_memory(at, bytes))
+OBSERVE(cuMemUnmap, (CUdeviceptr at, size_t bytes), (at, bytes), if (up->unmanaged_memory) up->unmanaged_memory(at, 0))
 
 // No element has more bytes than 4 a channel; what may be more than that is not asked for.
 static std::size_t bytes_of(std::size_t width, std::size_t height, std::size_t depth, unsigned channels) noexcept {
@@ -122,9 +129,9 @@ HOOK(cuMipmappedArrayCreate, (CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRI
 // ---- memory of the host that the device reaches ----
 static void host_memory(Guard& up, const void* host, std::size_t bytes) noexcept {
     CUdeviceptr at = address_of(host);
-    if (!up->host_memory || host == nullptr) return;
+    if (!up->unmanaged_memory || host == nullptr) return;
     if (OWN(cuMemHostGetDevicePointer_v2)(&at, const_cast<void*>(host), 0) != CUDA_SUCCESS) at = address_of(host);
-    up->host_memory(at, bytes);
+    up->unmanaged_memory(at, bytes);
 }
 OBSERVE(cuMemHostAlloc, (void** host, size_t bytes, unsigned flags), (host, bytes, flags), host_memory(up, *host, bytes))
 OBSERVE(cuMemAllocHost, (void** host, unsigned bytes), (host, bytes), host_memory(up, *host, bytes))
@@ -132,7 +139,7 @@ OBSERVE(cuMemAllocHost_v2, (void** host, size_t bytes), (host, bytes), host_memo
 OBSERVE(cuMemHostRegister, (void* host, size_t bytes, unsigned flags), (host, bytes, flags), host_memory(up, host, bytes))
 OBSERVE(cuMemHostRegister_v2, (void* host, size_t bytes, unsigned flags), (host, bytes, flags), host_memory(up, host, bytes))
 OBSERVE(cuMemAllocManaged, (CUdeviceptr* address, size_t bytes, unsigned flags), (address, bytes, flags),
-        if (up->host_memory) up->host_memory(*address, bytes))
+        if (up->unmanaged_memory) up->unmanaged_memory(*address, bytes))
 HOOK(cuMemFreeHost, (void* host)) {
     ENTER(cuMemFreeHost, (host));
     host_memory(up, host, 0);

@@ -54,21 +54,25 @@ const char* hazard_of_opcode(std::string_view op) {
 
 // Where the values of a body come from: which words of the parameter buffer reach which registers, and what was loaded through
 // which of them does, in no order (what may be is). A word that was loaded from memory is no address of its own: tables of addresses
-// are known to whoever asks.
+// are known to whoever asks, but for those in variables of the module.
 class Flow {
   public:
     // One instruction: `words` are its opcode and operands, brackets and commas among them; `guard`: its predicate, or "".
     void add(const std::vector<std::string_view>& words, std::string_view guard) { code_.push_back({words, guard}); }
 
-    // `offset_of`: of a parameter by its name; -1: none of that name.
+    // The address of a variable that may hold addresses.
+    void variable(std::string_view name) { registers_[name].reaches_variable = true; }
+
+    // `offset_of`: of a parameter by its name; -1: none of that name. False: not all was understood.
     template <class OffsetOf>
-    void solve(OffsetOf offset_of, KernelCode& out) {
+    bool solve(OffsetOf offset_of, KernelCode& out) {
         out.writes_known = true;
         for (changed_ = true; changed_ && out.writes_known;) {
             changed_ = false;
             for (const auto& [words, guard] : code_) step(words, guard, offset_of, out);
         }
         if (!out.writes_known) out.writes.clear(), out.steers.clear();
+        return out.writes_known;
     }
 
   private:
@@ -77,6 +81,10 @@ class Flow {
         const std::size_t before = to.size();
         to.insert(from.begin(), from.end());
         changed_ |= to.size() != before;
+    }
+    void raise(bool& to, bool from) {
+        changed_ |= from && !to;
+        to |= from;
     }
 
     template <class OffsetOf>
@@ -113,15 +121,17 @@ class Flow {
         const bool store = starts_with(op, "st.") || contains(op, ".store.");
         const bool near = contains(op, ".shared") || contains(op, ".local") || contains(op, ".param");
         if (reaches && !contains(op, ".param")) join(out.steers, inside.holds);
+        out.follows_variables |= reaches && inside.from_variable;
         if (starts_with(op, "brx")) join(out.steers, outside.holds);
         if (store)
             for (const std::string_view w : results) outside.add(registers_[w]);   // `st [a], v`: v comes after the bracket
         if ((atomic || store) && !near) {
             join(out.writes, inside.leads);
-            for (const std::uint32_t at : inside.leads) join(stored_[at], outside.holds);
+            for (const std::uint32_t at : inside.leads) join(stored_through_[at], outside.holds);
         }
         if (store && !contains(op, ".global")) join(near_.leads, outside.leads);
         if ((atomic || store) && !contains(op, ".global")) join(near_.holds, outside.holds);
+        if (atomic || store) raise(stored_.from_variable, outside.from_variable), raise(stored_.reaches_variable, outside.reaches_variable);
         if (store || starts_with(op, "red.")) return;
         Value value;
         if (parameter >= 0) {
@@ -131,10 +141,17 @@ class Flow {
             if (!starts_with(op, "ld.") && !starts_with(op, "ldu.")) value.leads.clear();
             for (const std::uint32_t at : inside.leads) {
                 value.holds.insert(at);
-                value.holds.insert(stored_[at].begin(), stored_[at].end());
+                value.holds.insert(stored_through_[at].begin(), stored_through_[at].end());
             }
             value.holds.insert(inside.holds.begin(), inside.holds.end());
-            if (starts_with(op, "cp.async")) join(near_.holds, value.holds);   // `cp.async [near], [far], n`: straight into shared memory
+            if (contains(op, "64") || contains(op, "128") || contains(op, ".v")) {   // a word that may be an address
+                value.from_variable |= inside.reaches_variable || stored_.from_variable;
+                value.reaches_variable |= stored_.reaches_variable;
+            }
+            if (starts_with(op, "cp.async")) {   // `cp.async [near], [far], n`: straight into shared memory
+                join(near_.holds, value.holds);
+                raise(stored_.from_variable, inside.reaches_variable);
+            }
         } else {
             value = outside;
             value.add(inside);
@@ -142,6 +159,8 @@ class Flow {
         for (std::size_t i = 0; i < results.size(); ++i) {
             join(registers_[results[i]].leads, value.leads);
             join(registers_[results[i]].holds, value.holds);
+            raise(registers_[results[i]].from_variable, value.from_variable);
+            raise(registers_[results[i]].reaches_variable, value.reaches_variable);
             if (parameter >= 0 && contains(op, ".v")) {   // a vector of words
                 Words next;
                 for (const std::uint32_t at : value.leads) next.insert(at + 8);
@@ -153,15 +172,19 @@ class Flow {
 
     struct Value {
         Words leads, holds;   // words of the parameter buffer: that reach it, and what was loaded through which does
+        bool reaches_variable = false, from_variable = false;   // a variable's address reaches it; a word of 64 bits that was loaded from one does
         void add(const Value& other) {
             leads.insert(other.leads.begin(), other.leads.end());
             holds.insert(other.holds.begin(), other.holds.end());
+            reaches_variable |= other.reaches_variable;
+            from_variable |= other.from_variable;
         }
     };
     std::vector<std::pair<std::vector<std::string_view>, std::string_view>> code_;
     std::map<std::string_view, Value> registers_;
     Value near_;                               // stored to memory that the kernel alone has
-    std::map<std::uint32_t, Words> stored_;    // by the word that leads there
+    std::map<std::uint32_t, Words> stored_through_;   // by the word that leads there
+    Value stored_;                             // ... anywhere, as far as variables go
     bool changed_ = false;
 };
 
@@ -173,13 +196,15 @@ class PtxScan {
     void run(KernelCodes& codes) {
         for (std::string_view t = next(); !t.empty(); t = next()) {
             if (t == ".entry" || t == ".func") function(t == ".entry");
-            else if (t == ".global" || t == ".const") variable();
+            else if (t == ".global" || t == ".const") variable(t == ".global");
             else if (t == ".extern") outside_ = true;
             else if (t == ";" || t == "}") outside_ = false;
         }
         bool more = true;   // what is called counts as the caller's
         while (std::exchange(more, false))
             for (Body& b : bodies_) {
+                for (const Body& called : bodies_)
+                    if (!called.entry && called.names_variable && !b.names_variable && b.words.count(called.name)) more = b.names_variable = true;
                 if (b.code.hazard) continue;
                 for (const std::string_view word : b.words) {
                     if (variables_.count(word)) b.code.hazard = kVariable;
@@ -190,8 +215,10 @@ class PtxScan {
                 }
                 more |= b.code.hazard != nullptr;
             }
-        for (Body& b : bodies_)
+        for (Body& b : bodies_) {
+            b.code.follows_variables |= b.names_variable && !b.understood;
             if (b.entry) codes.emplace(b.name, std::move(b.code));
+        }
     }
 
   private:
@@ -200,6 +227,8 @@ class PtxScan {
         bool entry = false;
         KernelCode code;
         std::set<std::string_view> words;   // names, not registers
+        bool understood = false;            // where its values come from
+        bool names_variable = false;        // one that may hold addresses
     };
 
     std::string_view next() { return words_.next(); }
@@ -212,25 +241,34 @@ class PtxScan {
         }
     }
 
-    // `[.align n] [.type...] name[[count]] [= ...];`, several behind commas
-    void variable() {
+    // `[.align n] [.type...] name[[count]] [= ...];`, several behind commas. One that kernels may write and that lies as addresses do
+    // may hold some.
+    void variable(bool writable) {
         std::string_view t = next(), name;
+        bool aligns = false, lies_as_addresses = false;
         for (; !t.empty() && t != ";"; t = next()) {
             if (t == "[") {
                 skip("[", "]");
             } else if (t == "{") {
                 skip("{", "}");
             } else if (t == "=" || t == ",") {
-                take_variable(std::exchange(name, {}));
-            } else if (t[0] != '.' && (t[0] < '0' || t[0] > '9')) {
+                take_variable(std::exchange(name, {}), writable && lies_as_addresses);
+            } else if (t[0] == '.') {
+                aligns = t == ".align";
+                lies_as_addresses |= contains(t, "64");
+            } else if (t[0] >= '0' && t[0] <= '9') {
+                lies_as_addresses |= std::exchange(aligns, false) && std::strtoul(std::string(t).c_str(), nullptr, 0) >= 8;
+            } else {
                 name = t;
             }
         }
-        take_variable(name);
+        take_variable(name, writable && lies_as_addresses);
         outside_ = false;
     }
-    void take_variable(std::string_view name) {
-        if (!name.empty() && !compilers_own(name)) variables_.insert(name);
+    void take_variable(std::string_view name, bool may_hold_addresses) {
+        if (name.empty() || compilers_own(name)) return;
+        variables_.insert(name);
+        if (may_hold_addresses) holders_.insert(name);
     }
 
     // Behind `.entry` or `.func`: `[(result)] name [(parameters)] [directives] { body }`, or `;`
@@ -275,10 +313,12 @@ class PtxScan {
             instruction.push_back(t);
             if (t[0] == '_' || t[0] == '$' || (t[0] >= 'a' && t[0] <= 'z') || (t[0] >= 'A' && t[0] <= 'Z')) body.words.insert(t);
         }
+        for (const std::string_view word : body.words)
+            if (holders_.count(word)) body.names_variable = true, flow.variable(word);
         if (entry) {
             const auto layout = layouts_.find(body.name);
             const bool laid_out = layout != layouts_.end() && layout->second.size() == names.size();
-            flow.solve([&](std::string_view name) -> std::int64_t {
+            body.understood = flow.solve([&](std::string_view name) -> std::int64_t {
                 const auto at = std::find(names.begin(), names.end(), name);
                 if (at == names.end() || !laid_out) return -1;
                 return layout->second[static_cast<std::size_t>(at - names.begin())].offset;
@@ -305,7 +345,7 @@ class PtxScan {
     const ImageLayouts layouts_;
     bool outside_ = false;   // `.extern` came before
     std::vector<Body> bodies_;
-    std::set<std::string_view> variables_, outsiders_;
+    std::set<std::string_view> variables_, holders_, outsiders_;
 };
 
 // What either may do.
@@ -315,6 +355,7 @@ void merge(KernelCodes& into, KernelCodes&& from) {
         if (fresh) continue;
         if (!at->second.hazard) at->second.hazard = code.hazard;
         at->second.writes_known = at->second.writes_known && code.writes_known;
+        at->second.follows_variables |= code.follows_variables;
         at->second.writes.merge(code.writes);
         at->second.steers.merge(code.steers);
         at->second.images += code.images;

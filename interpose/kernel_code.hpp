@@ -14,6 +14,7 @@ namespace udnnmem::interpose {
 
 struct KernelCode {
     const char* hazard = nullptr;          // why it must not be run again: one phrase; null: nothing is known against it
+    bool follows_variables = false;        // it uses memory by addresses that it finds in variables which kernels may write; unknown of machine code
     bool writes_known = false;             // `writes` is all: else it may write through any argument
     std::uint64_t images = 0;              // of the images that it comes from: the same in every run that loads the same ones; 0: not known
     std::set<std::uint32_t> writes;        // offsets of the 8-byte words of the parameter buffer that lead to what it stores to

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "interpose/image_layouts.hpp"
+#include "interpose/kernel_code.hpp"
 
 namespace udnnmem::interpose {
 
@@ -81,7 +82,7 @@ const KernelLayout* shared(Cache& c, KernelLayout&& layout, const std::string& n
     auto [from, to] = c.layouts.equal_range(name);
     for (auto it = from; it != to; ++it) {
         const KernelLayout& old = *it->second;
-        const bool equal = old.known == layout.known &&
+        const bool equal = old.known == layout.known && old.follows_variables == layout.follows_variables &&
                            std::equal(old.params.begin(), old.params.end(), layout.params.begin(), layout.params.end(),
                                       [](auto a, auto b) { return a.offset == b.offset && a.size == b.size; });
         if (equal) return &old;
@@ -148,6 +149,7 @@ const KernelLayout* ask_layout(CUfunction f) noexcept {
     }
     if (!layout.known) layout.params.clear();
     for (const KernelLayout::Param& p : layout.params) layout.bytes = std::max(layout.bytes, p.offset + p.size);
+    layout.follows_variables = kernel_code(name).follows_variables;
     const KernelLayout* result = shared(c, std::move(layout), name);
     insert(c, f, result);
     return result;

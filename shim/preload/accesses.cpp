@@ -9,8 +9,8 @@
 
 #include "interpose/driver.hpp"
 #include "shim/log/log.hpp"
-#include "shim/preload/host_ranges.hpp"
 #include "shim/pager/rules.hpp"
+#include "shim/preload/unmanaged_ranges.hpp"
 
 namespace udnnmem::preload {
 namespace {
@@ -39,7 +39,7 @@ std::size_t hash_bytes(const void* data) {
 
 inline void name_word(pager::Pager& pager, std::uint64_t word, pager::Op& op, Touches* touches, Access access = Access::read_write, std::uint64_t bytes = 0) {
     if (!pager.in_arena(word)) [[likely]] {
-        if (host_ranges.may_contain(word) && host_ranges.contains(word) && holds("host-memory")) [[unlikely]]
+        if (unmanaged_ranges.may_contain(word) && unmanaged_ranges.contains(word) && holds("unmanaged")) [[unlikely]]
             op.everything = true;
         return;
     }
@@ -66,6 +66,8 @@ inline void scan(pager::Pager& pager, const char* data, std::size_t offset, std:
 }
 
 inline void name_launch(pager::Pager& pager, const Launch& launch, pager::Op& op, Touches* touches) {
+    if (launch.layout->follows_variables && holds("follows-variables")) [[unlikely]]
+        op.everything = true;
     if (launch.buffer) {
         scan(pager, static_cast<const char*>(launch.buffer), 0, launch.buffer_bytes, op, touches);
         return;

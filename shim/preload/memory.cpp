@@ -6,8 +6,8 @@
 #include "shim/log/log.hpp"
 #include "shim/pager/rules.hpp"
 #include "shim/preload/handlers.hpp"
-#include "shim/preload/host_ranges.hpp"
 #include "shim/preload/session.hpp"
+#include "shim/preload/unmanaged_ranges.hpp"
 
 namespace udnnmem::preload::handle {
 namespace {
@@ -30,11 +30,16 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
     if (!s || !s->accepts_new() || !a.address) return real();
     Pager& p = s->pager();
     const bool ordered = a.kind == AllocationKind::stream_ordered;
-    if (ordered && p.streams().is_capturing(a.stream)) return real();  // becomes a node of the graph
+    const auto unmanaged = [&] {
+        const CUresult result = real();
+        if (result == CUDA_SUCCESS) unmanaged_memory(*a.address, a.pitch ? *a.pitch * a.height : a.bytes);
+        return result;
+    };
+    if (ordered && p.streams().is_capturing(a.stream)) return unmanaged();  // becomes a node of the graph
     // A pool's memory is the pool's device's, by default the stream's.
     const pager::Within there(p.driver(), ordered ? p.streams().slot(a.stream).context : nullptr);
     DevicePager* d = there ? p.current_device() : nullptr;
-    if (!d || (a.pool && a.pool_device != d->device())) return real();
+    if (!d || (a.pool && a.pool_device != d->device())) return unmanaged();
     std::size_t bytes = a.bytes, pitch = 0;
     if (a.kind == AllocationKind::pitched) {
         if (!a.pitch || !a.width || !a.height || (a.element != 4 && a.element != 8 && a.element != 16)) return real();
@@ -54,7 +59,7 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
         if (const CUresult result = d->start(); result != CUDA_SUCCESS) {
             static log::Once once;
             if (once.first()) log::warn("device {}: what paging needs cannot be had (CUDA error {}): memory is not managed until it can", static_cast<int>(d->device()), static_cast<int>(result));
-            return real();
+            return unmanaged();
         }
         const CUresult result = d->allocate(bytes, a.stream, ordered, pool, address);
         if (result == CUDA_ERROR_OUT_OF_MEMORY) s->refused(*d, a.entry_point, bytes, false);
@@ -89,7 +94,7 @@ CUresult take_unmanaged(CUdevice device, std::size_t bytes, Submit real) noexcep
 CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     Session* s = Session::get();
     if (!s || !s->pager().in_arena(at)) {
-        host_ranges.remove(at);  // managed memory is freed like this
+        unmanaged_ranges.remove(at);
         return real();
     }
     Pager& p = s->pager();
@@ -114,7 +119,10 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
 
 CUresult free_async(CUdeviceptr at, CUstream stream, const char*, Submit real) noexcept {
     Session* s = Session::get();
-    if (!s || !s->pager().in_arena(at)) return real();
+    if (!s || !s->pager().in_arena(at)) {
+        unmanaged_ranges.remove(at);
+        return real();
+    }
     pager::Buffer* b = s->pager().find(at);
     const auto freed = b ? b->device->allocation_at(at) : std::nullopt;
     if (!freed || freed->base != at) return CUDA_ERROR_INVALID_VALUE;
@@ -160,9 +168,9 @@ CUresult pool_trim(CUmemoryPool, std::size_t keep, Submit real) noexcept {
     return result;
 }
 
-void host_memory(CUdeviceptr at, std::size_t bytes) noexcept {
-    if (bytes) host_ranges.add(at, bytes);
-    else host_ranges.remove(at);
+void unmanaged_memory(CUdeviceptr at, std::size_t bytes) noexcept {
+    if (bytes) unmanaged_ranges.add(at, bytes);
+    else unmanaged_ranges.remove(at);
 }
 
 CUresult peer_access(CUcontext peer, bool on) noexcept {

@@ -63,6 +63,29 @@ TEST_CASE("memory steers a kernel that makes addresses or decisions of what it h
     CHECK(steers("ld.global.u32 %r1, [%rd2];\nsetp.ne.s32 %p1, %r1, 0;\n@%p1 st.global.u32 [%rd1], %r1;").empty());
 }
 
+TEST_CASE("a kernel may go by addresses that it finds in variables which kernels write") {
+    const auto follows = [](const std::string& body, const std::string& variable = ".visible .global .align 8 .u64 v[4];\n") {
+        return code_of(head + variable + entry("k", body), "k").follows_variables;
+    };
+    const std::string load = "ld.global.u64 %rd1, [v+16];\n", use = "st.global.u32 [%rd1+4], %r1;";
+    CHECK(follows(load + use));
+    CHECK(follows(load + use, ".global .align 16 .b8 v[32] = {1, 2};\n"));
+    CHECK(follows("mov.u64 %rd2, v;\ncvta.global.u64 %rd3, %rd2;\nadd.s64 %rd4, %rd3, %rd9;\nld.v2.u64 {%rd5, %rd1}, [%rd4];\n" + use));
+    CHECK(follows("L1: st.global.u32 [%rd1], %r1;\nmov.u64 %rd1, %rd2;\nmov.u64 %rd2, %rd3;\n ld.global.u64 %rd3, [v];\nbra L1;"));
+    CHECK(follows(load + "st.local.u64 [%rd9], %rd1;\nld.local.u64 %rd2, [%rd9];\nld.global.f32 %f1, [%rd2];"));
+    CHECK(follows("cp.async.ca.shared.global [%r7], [v], 16;\nld.shared.u64 %rd1, [%r7];\n" + use));
+    CHECK(follows("atom.global.exch.b64 %rd1, [v], %rd2;\n" + use));
+    CHECK(follows("call.uni f, (p);", ".global .u64 v;\n.func f(.param .u64 x) { ld.global.u64 %rd1, [v]; ret; }\n"));
+    CHECK(follows("mov.b64 %rd1, s;\nld.u64 %rd2, [%rd1];\nld.global.u64 %rd3, [v];"));   // not all of it is understood
+    CHECK_FALSE(follows(load + "st.global.u64 [%rd2], %rd1;"));
+    CHECK_FALSE(follows("ld.param.u64 %rd1, [a];\n" + use));
+    CHECK_FALSE(follows("ld.param.u64 %rd1, [a];\nst.global.u64 [v], %rd1;"));   // who writes it needs not follow it
+    CHECK_FALSE(follows("ld.global.u32 %r2, [v];\nmul.wide.u32 %rd1, %r2, 4;\n" + use));
+    CHECK_FALSE(follows("ld.const.u64 %rd1, [v];\n" + use, ".const .align 8 .u64 v[4];\n"));   // no kernel writes it
+    CHECK_FALSE(follows(load + use, ".global .align 4 .u32 v[4];\n"));
+    CHECK_FALSE(follows("call.uni f, (p);", ".global .align 1 .b8 v[4];\n.func f(.param .u64 x) { mov.u64 %rd1, v; ret; }\n"));
+}
+
 TEST_CASE("what cannot be followed is not known") {
     CHECK_FALSE(code_of(head + entry("k", "mov.b64 %rd1, s;\nld.u64 %rd2, [%rd1];\nst.u32 [%rd2], 1;"), "k").writes_known);
     CHECK_FALSE(code_of(head + ".func f(.param .u64 x) { ret; }" + entry("k", "call.uni f, (p);"), "k").writes_known);

@@ -23,7 +23,8 @@ RULES = {  # what does not hold: the trap that notices
     "host-tables": "table-host-huge",        # addresses that the host writes are followed
     "search": "table-kernel",                # ... and those that kernels write
     "learn": "table-kernel-moved",           # ... and those in tables that were out
-    "host-memory": "table-in-pinned",        # pinned memory may hold any address
+    "unmanaged": "table-in-pinned",          # memory that is not ours may hold any address
+    "follows-variables": "table-in-global-by-kernel",   # ... as may variables that kernels write
     "variables": "table-in-constant",        # what a module's variable points to stays
     "shared": "ipc-to-with",                 # what another process has opened stays
     "peers": "two-devices",                  # peers reach what moves

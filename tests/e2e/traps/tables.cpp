@@ -213,6 +213,83 @@ void in_module(unsigned seed) {
   while_pushed(w, x, [&](CUstream s, CUdeviceptr lost) { launch(s, toil, 1, w.toil_words(), kStride, w.toil_ns(), lost); });
 }
 
+// A kernel puts the address where nobody but the next kernel looks: a variable of the module.
+void in_module_by_kernel(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  launch(nullptr, w.kernel("put_global"), 1, x);
+  CHECK(cuCtxSynchronize());
+  const CUfunction toil = w.kernel("toil_global");
+  while_pushed(w, x, [&](CUstream s, CUdeviceptr lost) { launch(s, toil, 1, w.toil_words(), kStride, w.toil_ns(), lost); });
+}
+
+// Device memory that is not the library's: where it comes from.
+CUdeviceptr mapped_by_hand(World& w) {
+  CUmemAllocationProp p{};
+  p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  p.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  size_t granule;
+  CHECK(cuMemGetAllocationGranularity(&granule, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  CUmemGenericAllocationHandle handle;
+  CHECK(cuMemCreate(&handle, granule, &p, 0));
+  CUdeviceptr at;
+  CHECK(cuMemAddressReserve(&at, granule, 0, 0, 0));
+  CHECK(cuMemMap(at, granule, 0, handle, 0));
+  const CUmemAccessDesc access{p.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CHECK(cuMemSetAccess(at, granule, &access, 1));
+  (void)w;
+  return at;
+}
+CUdeviceptr from_shared_pool(World& w) {
+  CUmemPoolProps p{};
+  p.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  p.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  p.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  CUmemoryPool pool;
+  CHECK(cuMemPoolCreate(&pool, &p));
+  const CUstream s = w.stream();
+  CUdeviceptr at;
+  CHECK(cuMemAllocFromPoolAsync(&at, 128, pool, s));
+  CHECK(cuStreamSynchronize(s));
+  return at;
+}
+template <bool captured>
+CUdeviceptr from_graph(World& w) {
+  const CUstream s = w.stream();
+  CUgraph graph;
+  CUdeviceptr at;
+  if (captured) {
+    CHECK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(cuMemAllocAsync(&at, 128, s));
+    CHECK(cuStreamEndCapture(s, &graph));
+  } else {
+    CHECK(cuGraphCreate(&graph, 0));
+    CUDA_MEM_ALLOC_NODE_PARAMS p{};
+    p.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    p.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    p.bytesize = 128;
+    CUgraphNode node;
+    CHECK(cuGraphAddMemAllocNode(&node, graph, nullptr, 0, &p));
+    at = p.dptr;
+  }
+  CUgraphExec exec;
+  CHECK(cuGraphInstantiate(&exec, graph, 0));
+  CHECK(cuGraphLaunch(exec, s));
+  CHECK(cuStreamSynchronize(s));
+  return at;
+}
+template <CUdeviceptr make(World&)>
+void in_unmanaged(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped(), table = make(w);
+  launch(nullptr, w.kernel("put_address"), 1, table, 3u, x);
+  CHECK(cuCtxSynchronize());
+  const CUfunction toil = w.kernel("toil_table");
+  while_pushed(w, x, [&](CUstream s, CUdeviceptr lost) {
+    launch(s, toil, 1, table, 3u, 1u, w.toil_words(), kStride, w.toil_ns(), lost);
+  });
+}
+
 }  // namespace
 
 const std::vector<Trap> table_traps = {
@@ -238,6 +315,11 @@ const std::vector<Trap> table_traps = {
     {"table-in-managed", Needs::moves, in_host_memory<true>},
     {"table-in-constant", Needs::moves, in_module<true>},
     {"table-in-global", Needs::moves, in_module<false>},
+    {"table-in-global-by-kernel", Needs::moves, in_module_by_kernel},
+    {"table-mapped-by-hand", Needs::moves, in_unmanaged<mapped_by_hand>},
+    {"table-in-shared-pool", Needs::moves, in_unmanaged<from_shared_pool>},
+    {"table-in-graph-memory", Needs::moves, in_unmanaged<from_graph<false>>},
+    {"table-in-captured-memory", Needs::moves, in_unmanaged<from_graph<true>>},
 };
 
 }  // namespace traps

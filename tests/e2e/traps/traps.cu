@@ -56,6 +56,7 @@ __device__ unsigned* in_global[4];
 __global__ void toil_constant(unsigned count, unsigned stride, u64 ns, unsigned* lost) {
   toil_at(in_constant[1], count, stride, ns, lost);
 }
+__global__ void put_global(unsigned* address) { in_global[2] = address; }
 __global__ void toil_global(unsigned count, unsigned stride, u64 ns, unsigned* lost) {
   toil_at(in_global[2], count, stride, ns, lost);
 }

@@ -1,5 +1,6 @@
-// Memory outside the arena that the host writes and the device reaches: pinned, registered, managed. What it holds
-// when a kernel looks at it nobody knows beforehand, so an op that is given a pointer into it may touch any buffer.
+// Memory outside the arena that ops reach: the host's (pinned, registered, managed), and the device's own where the program
+// maps it, shares its pool, or a graph allocates it. Its contents are not followed, so it may hold the address of any buffer
+// when a kernel looks at it: an op that is given a pointer into it may touch any buffer.
 //
 // Thread-safe. The launch path asks with two loads and a compare; only words within the bounds of all ranges so far take
 // the lock.
@@ -15,7 +16,7 @@
 
 namespace udnnmem::preload {
 
-class HostRanges {
+class UnmanagedRanges {
   public:
     void add(CUdeviceptr at, std::size_t bytes) {
         std::lock_guard lock(mutex_);
@@ -63,6 +64,6 @@ class HostRanges {
     std::atomic<std::size_t> bytes_{0};
 };
 
-inline constinit HostRanges host_ranges;
+inline constinit UnmanagedRanges unmanaged_ranges;
 
 }  // namespace udnnmem::preload
