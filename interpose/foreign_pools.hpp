@@ -1,4 +1,4 @@
-// Memory pools whose memory must stay the driver's own: shared with other processes, imported, on the host, managed.
+// Memory pools whose memory must stay the driver's own: shared with other processes, imported, on the host, managed, of limited size.
 // Few, rarely made, asked about at every pool allocation: an atomic count keeps the usual question to one load.
 // And which device's memory is in the others: the driver cannot be asked.
 #pragma once

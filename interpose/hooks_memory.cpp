@@ -2,7 +2,8 @@
 // cannot be followed.
 //
 // Allocations from pools that are shared with other processes, imported, or not device memory stay the driver's own:
-// the program may hand such a pool on, and what lies in it must be what the driver put there.
+// the program may hand such a pool on, and what lies in it must be what the driver put there. So do those from a pool with a
+// largest size, which the driver keeps.
 #include "interpose/internal.hpp"
 
 #include "interpose/foreign_pools.hpp"
@@ -66,18 +67,19 @@ HOOK(cuMemAllocPitch_v2, (CUdeviceptr* address, size_t* pitch, size_t width, siz
     return up->allocate(a, real);
 }
 
-#define ALLOCATE_ORDERED(symbol, POOL, STREAM, PARAMS, ARGS)                                       \
+#define ALLOCATE_ORDERED(symbol, POOL, NAMED, STREAM, PARAMS, ARGS)                                \
     HOOK(symbol, PARAMS) {                                                                         \
         ENTER(symbol, ARGS);                                                                       \
+        if (NAMED && POOL == nullptr) return real();   /* the driver refuses it */                 \
         return allocate_ordered(up, #symbol, address, bytes, POOL, STREAM, real);                  \
     }
-ALLOCATE_ORDERED(cuMemAllocAsync, nullptr, legacy(stream), (CUdeviceptr* address, size_t bytes, CUstream stream),
+ALLOCATE_ORDERED(cuMemAllocAsync, nullptr, false, legacy(stream), (CUdeviceptr* address, size_t bytes, CUstream stream),
                  (address, bytes, stream))
-ALLOCATE_ORDERED(cuMemAllocAsync_ptsz, nullptr, per_thread(stream), (CUdeviceptr* address, size_t bytes, CUstream stream),
+ALLOCATE_ORDERED(cuMemAllocAsync_ptsz, nullptr, false, per_thread(stream), (CUdeviceptr* address, size_t bytes, CUstream stream),
                  (address, bytes, stream))
-ALLOCATE_ORDERED(cuMemAllocFromPoolAsync, pool, legacy(stream),
+ALLOCATE_ORDERED(cuMemAllocFromPoolAsync, pool, true, legacy(stream),
                  (CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream), (address, bytes, pool, stream))
-ALLOCATE_ORDERED(cuMemAllocFromPoolAsync_ptsz, pool, per_thread(stream),
+ALLOCATE_ORDERED(cuMemAllocFromPoolAsync_ptsz, pool, true, per_thread(stream),
                  (CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream), (address, bytes, pool, stream))
 
 HOOK(cuMemFree_v2, (CUdeviceptr address)) {
@@ -196,7 +198,7 @@ HOOK(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep)) {
 }
 ALWAYS_OBSERVE(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps* props), (pool, props),
         if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE || props->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-            props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) foreign_pools.add(*pool);
+            props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || props->maxSize) foreign_pools.add(*pool);
         else pool_devices.made(*pool, props->location.id))
 ALWAYS_OBSERVE(cuMemPoolImportFromShareableHandle,
         (CUmemoryPool * pool, void* handle, CUmemAllocationHandleType type, unsigned long long flags),

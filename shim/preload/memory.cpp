@@ -23,6 +23,24 @@ std::int32_t run_id(Pager& p, CUdeviceptr address) {
     return b && !b->slab ? static_cast<std::int32_t>(b->id) : -1;
 }
 
+// While a stream captures, the driver may refuse what may synchronise, and ends the capture then: it is asked, by a call of that kind.
+CUresult refused_by_capture(Pager& p) {
+    if (!p.streams().capturing()) return CUDA_SUCCESS;
+    static const auto take = UDNNMEM_REAL(cuMemAlloc_v2);
+    static const auto give_back = UDNNMEM_REAL(cuMemFree_v2);
+    CUdeviceptr probe = 0;
+    const CUresult result = take(&probe, 1);
+    if (result == CUDA_SUCCESS) give_back(probe);
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
+}
+
+// A stream that is its context's, or its thread's, and there is none.
+bool nowhere(Pager& p, CUstream stream) {
+    if (stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD) return false;
+    CUcontext context = nullptr;
+    return p.driver().cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context;
+}
+
 }  // namespace
 
 CUresult allocate(const Allocation& a, Submit real) noexcept {
@@ -30,6 +48,9 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
     if (!s || !s->accepts_new() || !a.address) return real();
     Pager& p = s->pager();
     const bool ordered = a.kind == AllocationKind::stream_ordered;
+    if (ordered && nowhere(p, a.stream)) return real();
+    if (!ordered)
+        if (const CUresult refused = refused_by_capture(p); refused != CUDA_SUCCESS) return refused;
     const auto unmanaged = [&] {
         const CUresult result = real();
         if (result == CUDA_SUCCESS) unmanaged_memory(*a.address, a.pitch ? *a.pitch * a.height : a.bytes);
@@ -101,6 +122,7 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     pager::Buffer* b = p.find(at);
     const auto freed = b ? b->device->allocation_at(at) : std::nullopt;
     if (!freed || freed->base != at) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult refused = refused_by_capture(p); refused != CUDA_SUCCESS) return refused;
     CUresult waited = CUDA_SUCCESS;
     if (!freed->pool && !s->options().lazy_free && holds("free-waits") && !p.streams().capturing()) {
         CUcontext context = nullptr;
@@ -123,6 +145,7 @@ CUresult free_async(CUdeviceptr at, CUstream stream, const char*, Submit real) n
         unmanaged_ranges.remove(at);
         return real();
     }
+    if (nowhere(s->pager(), stream)) return CUDA_ERROR_INVALID_CONTEXT;
     pager::Buffer* b = s->pager().find(at);
     const auto freed = b ? b->device->allocation_at(at) : std::nullopt;
     if (!freed || freed->base != at) return CUDA_ERROR_INVALID_VALUE;

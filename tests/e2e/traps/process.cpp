@@ -293,6 +293,49 @@ void pool_figures(unsigned seed) {
   CHECK(cuMemPoolDestroy(own));
 }
 
+// What the driver refuses is refused.
+void refusals(unsigned seed) {
+  World w(seed);
+  const CUstream s = w.stream();
+  CUdeviceptr at = 0;
+  tell("no pool", cuMemAllocFromPoolAsync(&at, 4096, nullptr, s));
+  CUmemPoolProps props{};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  props.location = {CU_MEM_LOCATION_TYPE_DEVICE, {w.device}};
+  props.maxSize = 1 << 20;
+  CUmemoryPool limited;
+  CHECK(cuMemPoolCreate(&limited, &props));
+  tell("beyond the limit", cuMemAllocFromPoolAsync(&at, 3 << 20, limited, s));
+  tell("within it", cuMemAllocFromPoolAsync(&at, 1 << 19, limited, s));
+  CHECK(cuMemFreeAsync(at, s));
+  CHECK(cuStreamSynchronize(s));
+  const CUdeviceptr x = w.stepped(), y = w.allocate(100'000);
+  for (const CUstreamCaptureMode mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED})
+    for (const bool frees : {false, true}) {
+      CUgraph graph = nullptr;
+      CHECK(cuStreamBeginCapture(s, mode));
+      tell("captured", cuMemsetD32Async(x, 1, 100, s));
+      CUdeviceptr made = y;
+      const CUresult result = frees && mode != CU_STREAM_CAPTURE_MODE_RELAXED ? cuMemFree(y) : cuMemAlloc(&made, 70'000);
+      tell(frees ? "free" : "allocate", result);
+      tell("capture", cuStreamEndCapture(s, &graph));
+      if (graph) CHECK(cuGraphDestroy(graph));
+      if (made != y) CHECK(cuMemFree(made));
+      tell("afterwards", cuMemsetD8(y, 1, 100'000));
+    }
+  CUdeviceptr ordered;
+  CHECK(cuMemAllocAsync(&ordered, 100'000, s));
+  CHECK(cuStreamSynchronize(s));
+  CHECK(cuCtxSetCurrent(nullptr));
+  tell("nowhere", cuMemAllocAsync(&at, 100'000, nullptr));
+  tell("free nowhere", cuMemFreeAsync(ordered, nullptr));
+  tell("on a stream", cuMemAllocAsync(&at, 100'000, s));
+  CHECK(cuCtxSetCurrent(w.context));
+  CHECK(cuMemFreeAsync(ordered, s));
+  CHECK(cuMemFreeAsync(at, s));
+  tell("x", read(x, kWords));
+}
+
 // A context ends while memory that is not its own is on its way out, behind an op that nobody asks about any more.
 void context_ends_in_a_move(unsigned seed) {
   World w(seed);
@@ -331,6 +374,7 @@ const std::vector<Trap> process_traps = {
     {"context-ends-in-a-move", Needs::nothing, context_ends_in_a_move},
     {"sudden-end", Needs::nothing, sudden_end},
     {"questions", Needs::moves, questions},
+    {"refusals", Needs::nothing, refusals},
     {"pool-figures", Needs::nothing, pool_figures},
 };
 
