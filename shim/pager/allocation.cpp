@@ -22,6 +22,7 @@ Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
         b = recycled_.back();
         recycled_.pop_back();
     }
+    out_of_place();
     b->id = next_id_++;
     b->bytes = bytes;
     b->capacity = capacity;
@@ -80,6 +81,7 @@ Buffer* DevicePager::take_parked(std::size_t capacity, StreamSlot* slot) {
         const bool same_stream = slot && b->parked_by == slot->life;
         if (!same_stream && holds("free") && !quiet(b)) continue;
         parked_.erase(it);
+        out_of_place();
         b->host_valid = b->hash_known = false;
         b->table = b->opaque = b->escaped = b->touched = b->host_changed = false;
         b->drags.clear();

@@ -80,6 +80,8 @@ class DevicePager {
     CUresult start();
     // Whether the program has a buffer here that may be elsewhere than on the device.
     bool has_movable();
+    // Every buffer is mapped, and nothing moves: since the last op that may touch anything nothing was made or set off. No lock.
+    bool all_in_place() const { return all_in_place_.load(std::memory_order_seq_cst); }
     CUresult allocate(std::size_t bytes, CUstream stream, bool stream_ordered, CUmemoryPool pool, CUdeviceptr& out);
     static inline const CUmemoryPool own_pool = reinterpret_cast<CUmemoryPool>(1);   // of take_scratch()
     // `at` must be the base of a live allocation (else CUDA_ERROR_INVALID_VALUE). For a plain free the device has been
@@ -204,6 +206,7 @@ class DevicePager {
     // allocation.cpp
     Buffer* new_buffer(std::size_t bytes, std::size_t capacity);
     Buffer* take_parked(std::size_t capacity, StreamSlot* slot);
+    void out_of_place() { all_in_place_.store(false, std::memory_order_seq_cst), all_noted_ = false; }
     void retire(Buffer*);
     void small_freed(CUdeviceptr at, std::size_t bytes, CUmemoryPool pool);
     bool fits(std::size_t capacity) const;
@@ -331,6 +334,8 @@ class DevicePager {
     LinkSpeeds link_;                      // as it was before anything had moved
     std::size_t live_capacity_ = 0, largest_ = 0, unmovable_ = 0;
     std::uint64_t everything_use_ = 0, everything_streams_ = 0;
+    std::atomic<bool> all_in_place_{false};
+    bool all_noted_ = false;               // while they are: as used by an op that may touch anything
     int frozen_ = 0;                       // granted ops that may touch anything and are not submitted yet
     bool over_budget_warned_ = false, long_wait_warned_ = false;
     std::int64_t last_progress_ns_ = 0;

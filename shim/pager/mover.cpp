@@ -77,6 +77,7 @@ void DevicePager::start_evict(Buffer* b, bool drop) {
     m.buffer = b;
     m.start_ns = now_ns();
     show(m, drop ? "drop" : "evict");
+    out_of_place();
     b->moving = true;
     b->residency.store(Residency::evicting, std::memory_order_seq_cst);
     moves_.push_back(std::move(m));
@@ -92,6 +93,7 @@ void DevicePager::start_clean(Buffer* b, bool still) {
     m.still = still;
     m.start_ns = now_ns();
     show(m, "clean");
+    out_of_place();
     b->moving = true;
     moves_.push_back(std::move(m));
 }
@@ -104,6 +106,7 @@ void DevicePager::start_fetch(Buffer* b, std::vector<Frame*> frames, bool copy) 
     m.copy = copy;
     m.start_ns = now_ns();
     show(m, "fetch");
+    out_of_place();
     b->moving = true;
     b->residency.store(Residency::fetching, std::memory_order_seq_cst);
     last_progress_ns_ = m.start_ns;

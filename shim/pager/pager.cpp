@@ -99,8 +99,8 @@ CUresult Pager::enter(Op& op) {
     }
     Lease& lease = my_lease();
     publish(op, lease);
-    bool resident = !op.captured && !op.everything && op.more.empty() && op.overwrites.empty() && !failed() && !ahead_of_plan(op);
-    for (std::uint32_t i = 0; resident && i < op.count; ++i) {
+    bool resident = !op.captured && op.more.empty() && op.overwrites.empty() && !failed() && !ahead_of_plan(op) && (!op.everything || all_in_place());
+    for (std::uint32_t i = 0; resident && !op.everything && i < op.count; ++i) {
         const Buffer* b = op.buffers[i];
         resident = b->residency.load(std::memory_order_seq_cst) == Residency::device &&
                    !b->table.load(std::memory_order_seq_cst) && !b->dropped.load(std::memory_order_seq_cst);
@@ -114,6 +114,13 @@ CUresult Pager::enter(Op& op) {
     if (!streams_.capturing()) return enter_slow(op);
     Relaxed relaxed(driver_);
     return enter_slow(op);
+}
+
+// With a lease on everything open: nothing leaves its place from here on.
+bool Pager::all_in_place() {
+    for (auto& device : devices_)
+        if (DevicePager* d = device.load(std::memory_order_acquire); d && !d->all_in_place()) return false;
+    return true;
 }
 
 // Every buffer that `named` leads to through memory, themselves included. In a slab only what the op was given counts.
@@ -271,7 +278,7 @@ void Pager::leave(Op& op, CUresult result) {
     for (std::uint32_t i = 0; i < op.count; ++i) note(op.buffers[i]);
     for (Buffer* b : op.more) note(b);
     if (op.everything) [[unlikely]]
-        for (auto& [d, r] : op.requests) d->note_everything(number, bit);
+        for (DevicePager* d : devices()) d->note_everything(number, bit);
     streams_.submitted(*op.slot, number);
     my_lease().close();
     if (op.slow) [[unlikely]]

@@ -163,6 +163,7 @@ class Pager {
     CUresult enter_slow(Op&);
     CUresult try_enter(Op&, Buffer*& dropped);
     void publish(const Op&, Lease&);
+    bool all_in_place();
     bool ahead_of_plan(const Op& op) { return op.takes && op.paced_by && !streams_.complete(op.paced_by->bit(), op.paced_number); }
     void follow(Op&, const std::vector<Buffer*>& named, std::vector<Buffer*>& all, std::vector<CUdeviceptr>* led = nullptr);
 

@@ -93,6 +93,8 @@ void DevicePager::note_everything(std::uint64_t number, std::uint64_t stream_bit
     Lock lock(mutex_);
     everything_use_ = std::max(everything_use_, number);
     everything_streams_ |= stream_bit;
+    if (all_noted_) return;
+    all_noted_ = all_in_place();
     for (Buffer* b : buffers_) {
         b->touched = true;
         if (b->residency == Residency::host) b->host_changed = true;
@@ -316,6 +318,7 @@ bool DevicePager::serve_everything(Request& r) {
         start_fetch(b, std::move(frames), b->touched);
         return true;
     }
+    all_in_place_.store(true, std::memory_order_seq_cst);
     hold(r);
     grant(r, CUDA_SUCCESS);
     return true;

@@ -167,6 +167,7 @@ struct Paged final : World {
         };
         hash_orders(device->orders_out_), hash_orders(device->orders_in_), hash_orders(device->ordered_);
         h = mix(h, device->any_ordered_.peek() * 2 + device->mover_asleep_.peek() + (device->plan_clock_.peek() << 2));
+        h = mix(h, device->all_in_place_.peek() * 2 + device->all_noted_);
         for (const auto& [capacity, b] : device->parked_) h = mix(h, b->id + 7);
         h = mix(h, static_cast<std::uint64_t>(device->last_progress_ns_ / 1'000'000'000));
         h = mix(h, static_cast<std::uint64_t>(device->fired_in_vain()));
@@ -310,6 +311,8 @@ const Scenario scenarios[] = {
      [](Paged& w, Launcher& b) { b.launch({w.y}); }},
     {"everything", "a launch that may touch anything, beside one", {}, [](Paged& w, Launcher& a) { a.launch({w.x, w.y}, true); },
      [](Paged& w, Launcher& b) { b.launch({w.x}); }},
+    {"everything-again", "two that may touch anything: at the second all may be in place, beside a launch that moves what is out", {},
+     [](Paged& w, Launcher& a) { a.launch({w.y}, true), a.launch({w.x, w.y}, true); }, [](Paged& w, Launcher& b) { b.launch({w.x}); }},
     {"overwrite", "a memset over what is out, beside a launch", {}, [](Paged& w, Launcher& a) { a.fill(w.x, 7, false), a.launch({w.x}); },
      [](Paged& w, Launcher& b) { b.launch({w.y}); }},
     {"overwrite-fails", "one that the driver refuses", {}, [](Paged& w, Launcher& a) { a.fill(w.x, 7, true), a.launch({w.x}); },
