@@ -171,7 +171,7 @@ void read_attributes(CUgraphNode node, NodeParams& p) {
 }
 
 // Touches nothing that others named, but nobody else can run it.
-NodeParamsPtr only_the_drivers(CUgraphNodeType type) {
+std::shared_ptr<NodeParams> only_the_drivers(CUgraphNodeType type) {
     auto p = std::make_shared<NodeParams>();
     p->type = type;
     p->issuable = false;
@@ -218,10 +218,11 @@ NodeParamsPtr read_node(CUgraphNode node, CUgraphNodeType type) {
             return only_the_drivers(type);
         case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
             CUDA_MEM_ALLOC_NODE_PARAMS m{};
-            const Handlers* up = state.handlers.load(std::memory_order_acquire);
-            if (up && up->unmanaged_memory && driver_has(Symbol::cuGraphMemAllocNodeGetParams) && OWN(cuGraphMemAllocNodeGetParams)(node, &m) == CUDA_SUCCESS)
-                up->unmanaged_memory(m.dptr, m.bytesize);
-            return only_the_drivers(type);
+            if (!driver_has(Symbol::cuGraphMemAllocNodeGetParams) || OWN(cuGraphMemAllocNodeGetParams)(node, &m) != CUDA_SUCCESS) return unknown_node(type);
+            if (const Handlers* up = state.handlers.load(std::memory_order_acquire); up && up->unmanaged_memory) up->unmanaged_memory(m.dptr, m.bytesize, true);
+            auto p = only_the_drivers(type);
+            p->spans.push_back({m.dptr, m.bytesize, Access::overwrite});
+            return p;
         }
         default: return unknown_node(type);  // conditional bodies are not to be had by a query
     }

@@ -178,8 +178,9 @@ struct Handlers {
     // A node of a graph is made or changed: nothing runs, but the driver looks at the spans' addresses.
     CUresult (*graph_node)(const Span* spans, std::size_t count, Submit submit) noexcept = nullptr;
     // Memory that the device reaches and that is not the handlers': the host's (pinned, registered, managed), at its device
-    // address, and the driver's own (mapped by the program, of shared pools, of graphs): there from now on, or (bytes 0) no more.
-    void (*unmanaged_memory)(CUdeviceptr, std::size_t bytes) noexcept = nullptr;
+    // address, and the driver's own (mapped by the program, of shared pools): there from now on, or (bytes 0) no more. `for_good`: a graph's,
+    // which is there again whenever that is launched.
+    void (*unmanaged_memory)(CUdeviceptr, std::size_t bytes, bool for_good) noexcept = nullptr;
     // Before kernels cease to exist that may have been launched.
     void (*code_unloading)() noexcept = nullptr;
     // An executable graph is about to be destroyed. True: the handler will do it, later.

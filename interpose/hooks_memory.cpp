@@ -16,7 +16,7 @@ CUresult allocate_ordered(Guard& up, const char* entry_point, CUdeviceptr* addre
                           CUstream stream, Submit real) noexcept {
     if (pool != nullptr ? foreign_pools.contains(pool) : foreign_pools.current_is_foreign(stream)) {
         const CUresult result = up->take_unmanaged(-1, bytes, real);
-        if (result == CUDA_SUCCESS && up->unmanaged_memory) up->unmanaged_memory(*address, bytes);
+        if (result == CUDA_SUCCESS && up->unmanaged_memory) up->unmanaged_memory(*address, bytes, false);
         return result;
     }
     Allocation a;
@@ -102,8 +102,12 @@ HOOK(cuMemCreate, (CUmemGenericAllocationHandle* handle, size_t bytes, const CUm
     return up->take_unmanaged(prop->location.id, bytes, real);
 }
 OBSERVE(cuMemMap, (CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags),
-        (at, bytes, offset, handle, flags), if (up->unmanaged_memory) up->unmanaged_memory(at, bytes))
-OBSERVE(cuMemUnmap, (CUdeviceptr at, size_t bytes), (at, bytes), if (up->unmanaged_memory) up->unmanaged_memory(at, 0))
+        (at, bytes, offset, handle, flags), if (up->unmanaged_memory) up->unmanaged_memory(at, bytes, false))
+HOOK(cuMemUnmap, (CUdeviceptr at, size_t bytes)) {
+    ENTER(cuMemUnmap, (at, bytes));
+    if (up->unmanaged_memory) up->unmanaged_memory(at, 0, false);
+    return real();
+}
 
 // No element has more bytes than 4 a channel; what may be more than that is not asked for.
 static std::size_t bytes_of(std::size_t width, std::size_t height, std::size_t depth, unsigned channels) noexcept {
@@ -133,7 +137,7 @@ static void host_memory(Guard& up, const void* host, std::size_t bytes) noexcept
     CUdeviceptr at = address_of(host);
     if (!up->unmanaged_memory || host == nullptr) return;
     if (OWN(cuMemHostGetDevicePointer_v2)(&at, const_cast<void*>(host), 0) != CUDA_SUCCESS) at = address_of(host);
-    up->unmanaged_memory(at, bytes);
+    up->unmanaged_memory(at, bytes, false);
 }
 OBSERVE(cuMemHostAlloc, (void** host, size_t bytes, unsigned flags), (host, bytes, flags), host_memory(up, *host, bytes))
 OBSERVE(cuMemAllocHost, (void** host, unsigned bytes), (host, bytes), host_memory(up, *host, bytes))
@@ -141,7 +145,7 @@ OBSERVE(cuMemAllocHost_v2, (void** host, size_t bytes), (host, bytes), host_memo
 OBSERVE(cuMemHostRegister, (void* host, size_t bytes, unsigned flags), (host, bytes, flags), host_memory(up, host, bytes))
 OBSERVE(cuMemHostRegister_v2, (void* host, size_t bytes, unsigned flags), (host, bytes, flags), host_memory(up, host, bytes))
 OBSERVE(cuMemAllocManaged, (CUdeviceptr* address, size_t bytes, unsigned flags), (address, bytes, flags),
-        if (up->unmanaged_memory) up->unmanaged_memory(*address, bytes))
+        if (up->unmanaged_memory) up->unmanaged_memory(*address, bytes, false))
 HOOK(cuMemFreeHost, (void* host)) {
     ENTER(cuMemFreeHost, (host));
     host_memory(up, host, 0);

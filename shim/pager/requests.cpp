@@ -11,7 +11,7 @@ namespace {
 constexpr std::chrono::milliseconds kMarkAgain(2);
 constexpr std::int64_t kPaceOfDeadline = 8;   // a launch is held back for its plan's sake for so much of the deadline at most
 constexpr std::int64_t kOpsInDeadline = 24;   // of a plan, and of the longest: it holds back for a few of them ...
-constexpr int kMostHalvings = 20;        // of the deadline
+constexpr int kMostHalvings = 9;         // of the deadline: the mover still wakes within it
 constexpr std::int64_t kLongWait = 20;   // deadlines, after which the user is told, once
 constexpr std::int64_t kGivenUp = 120;   // ... after which, without any progress there is no hope
 constexpr std::int64_t kLongestDeadline = 10'000'000'000;   // ... but what was measured may have waited for something itself
@@ -130,9 +130,13 @@ std::int64_t DevicePager::deadline_ns() const {
     return std::max(pager_.settings().deadline_ns, ops);
 }
 
+bool DevicePager::past_deadline(const Request& r) const {
+    return holds("deadline") && now_ns() - std::max(r.since_ns, last_progress_ns_) > deadline_ns();
+}
+
 // What waits for this very launch waits for the next ones too: each that went ahead without anything moving since leaves half
 // the time to those behind it, so that all of them together take no longer than two deadlines.
-bool DevicePager::past_deadline(const Request& r) const {
+bool DevicePager::overdue(const Request& r) const {
     return holds("deadline") && now_ns() - std::max(r.since_ns, last_progress_ns_) > deadline_ns() >> fired_in_vain();
 }
 
@@ -198,7 +202,7 @@ bool DevicePager::serve(Request& r, bool oldest) {
         if (wanted + fixed > device_pool_->budget() && backing_->host_frames_can_be_mapped()) r.host_allowed = true;
     }
     bool progress = false, waiting = false;
-    const bool deadline = past_deadline(r);
+    const bool deadline = !first_look && overdue(r);   // room is looked for first, however long others have waited
     if (deadline && !r.host_allowed && backing_->host_frames_can_be_mapped()) {
         r.host_allowed = true;
         ++stats_.deadline_firings;
@@ -262,12 +266,12 @@ bool DevicePager::bring(Request& r, Buffer* b) {
                         std::any_of(buffers_.begin(), buffers_.end(), [&](const Buffer* o) {
                             return holds("submission") && o->granted && !o->pinned && o->residency == Residency::device && o->capacity >= b->capacity;
                         });
-    if (coming && !past_deadline(r) && !force) return false;
+    if (coming && !overdue(r) && !force) return false;
     if (!b->slab && backing_->host_frames_can_be_mapped() && (b->residency == Residency::host || land_on_host(b))) {
         r.host_allowed = true;
         return true;
     }
-    if (freed_in_use() && !past_deadline(r) && !force) return false;
+    if (freed_in_use() && !overdue(r) && !force) return false;
     if (exceed_budget(r, b, frames)) {
         if (b->residency == Residency::unbacked) {
             if (map_now(b, std::move(frames)) != CUDA_SUCCESS) grant(r, CUDA_ERROR_OUT_OF_MEMORY);
@@ -319,6 +323,7 @@ bool DevicePager::serve_everything(Request& r) {
         return true;
     }
     all_in_place_.store(true, std::memory_order_seq_cst);
+    if (std::any_of(r.need.begin(), r.need.end(), [](const Buffer* b) { return b->residency == Residency::host; })) ++stats_.served_from_host;
     hold(r);
     grant(r, CUDA_SUCCESS);
     return true;

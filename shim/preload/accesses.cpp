@@ -37,9 +37,13 @@ std::size_t hash_bytes(const void* data) {
     return std::hash<std::string_view>{}({static_cast<const char*>(data), kTensorMapBytes});
 }
 
-inline void name_word(pager::Pager& pager, std::uint64_t word, pager::Op& op, Touches* touches, Access access = Access::read_write, std::uint64_t bytes = 0) {
+bool is_in(std::uint64_t word, std::span<const Span> spans) {
+    return std::any_of(spans.begin(), spans.end(), [word](const Span& s) { return word - s.address < s.bytes; });
+}
+
+inline void name_word(pager::Pager& pager, std::uint64_t word, pager::Op& op, Touches* touches, std::span<const Span> own, Access access = Access::read_write, std::uint64_t bytes = 0) {
     if (!pager.in_arena(word)) [[likely]] {
-        if (unmanaged_ranges.may_contain(word) && unmanaged_ranges.contains(word) && holds("unmanaged")) [[unlikely]]
+        if (unmanaged_ranges.may_contain(word) && unmanaged_ranges.contains(word) && !is_in(word, own) && holds("unmanaged")) [[unlikely]]
             op.everything = true;
         return;
     }
@@ -52,24 +56,24 @@ inline void name_word(pager::Pager& pager, std::uint64_t word, pager::Op& op, To
 }
 
 // Pointers inside a parameter are aligned to 8 bytes of the parameter buffer.
-inline void scan(pager::Pager& pager, const char* data, std::size_t offset, std::size_t bytes, pager::Op& op, Touches* touches) {
+inline void scan(pager::Pager& pager, const char* data, std::size_t offset, std::size_t bytes, pager::Op& op, Touches* touches, std::span<const Span> own) {
     for (std::size_t at = (8 - offset % 8) % 8; at + 8 <= bytes; at += 8) {
         std::uint64_t word;
         std::memcpy(&word, data + at, 8);
-        name_word(pager, word, op, touches);
+        name_word(pager, word, op, touches, own);
     }
     if (bytes >= kTensorMapBytes && g_any_tensor_map.load(std::memory_order_relaxed)) [[unlikely]] {
         std::lock_guard lock(g_tensor_maps_mutex);
         for (std::size_t at = 0; at + kTensorMapBytes <= bytes; at += 64)
-            if (auto it = g_tensor_maps.find(hash_bytes(data + at)); it != g_tensor_maps.end()) name_word(pager, it->second, op, touches);
+            if (auto it = g_tensor_maps.find(hash_bytes(data + at)); it != g_tensor_maps.end()) name_word(pager, it->second, op, touches, own);
     }
 }
 
-inline void name_launch(pager::Pager& pager, const Launch& launch, pager::Op& op, Touches* touches) {
+inline void name_launch(pager::Pager& pager, const Launch& launch, pager::Op& op, Touches* touches, std::span<const Span> own) {
     if (launch.layout->follows_variables && holds("follows-variables")) [[unlikely]]
         op.everything = true;
     if (launch.buffer) {
-        scan(pager, static_cast<const char*>(launch.buffer), 0, launch.buffer_bytes, op, touches);
+        scan(pager, static_cast<const char*>(launch.buffer), 0, launch.buffer_bytes, op, touches, own);
         return;
     }
     if (!launch.layout->known) {
@@ -82,9 +86,9 @@ inline void name_launch(pager::Pager& pager, const Launch& launch, pager::Op& op
         if (param.size == 8 && param.offset % 8 == 0) {
             std::uint64_t word;
             std::memcpy(&word, launch.params[i], 8);
-            name_word(pager, word, op, touches);
+            name_word(pager, word, op, touches, own);
         } else if (param.size >= 8) {
-            scan(pager, static_cast<const char*>(launch.params[i]), param.offset, param.size, op, touches);
+            scan(pager, static_cast<const char*>(launch.params[i]), param.offset, param.size, op, touches, own);
         }
         ++i;
     }
@@ -174,33 +178,40 @@ bool reads(const pager::Pager& pager, const Work& work, const Buffer* b) {
 }
 
 // `whole`: what `work` is a part of, or itself.
-void name_part(pager::Pager& pager, const Work& whole, const Work& work, pager::Op& op, Touches* touches) {
+void name_part(pager::Pager& pager, const Work& whole, const Work& work, pager::Op& op, Touches* touches, std::span<const Span> own) {
     if (work.launch) [[likely]]
-        name_launch(pager, *work.launch, op, touches);
+        name_launch(pager, *work.launch, op, touches, own);
     for (std::uint32_t i = 0; i < work.span_count; ++i) {
         const Span& span = work.spans[i];
         if (!span.bytes || !pager.in_arena(span.address)) continue;
         Buffer* b = pager.find(span.address);
         if (!b) continue;
-        name_word(pager, span.address, op, touches, span.access, span.bytes);
+        name_word(pager, span.address, op, touches, own, span.access, span.bytes);
         // A whole buffer written over need not be brought back first. Slabs hold more than one allocation.
         if (span.access == Access::overwrite && !b->slab && ((span.address == b->base && span.bytes >= b->bytes) || !holds("partial")) &&
             b->residency.load(std::memory_order_relaxed) != pager::Residency::device && !reads(pager, whole, b))
             op.overwrites.push_back(b);
     }
-    for (std::uint32_t i = 0; i < work.part_count; ++i) name_part(pager, whole, work.parts[i], op, touches);
+    for (std::uint32_t i = 0; i < work.part_count; ++i) name_part(pager, whole, work.parts[i], op, touches, own);
     if (!work.proven) op.everything = true;
     if (work.launch && !work.launch->layout->known && !work.proven) name_unknown(*work.launch->layout);
 }
 
 }  // namespace
 
-void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches* touches) { name_part(pager, work, work, op, touches); }
+void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches* touches, std::span<const Span> own) { name_part(pager, work, work, op, touches, own); }
+
+std::vector<Span> own_memory(const interpose::GraphExec& graph) {
+    std::vector<Span> own;
+    for (const interpose::GraphNode& node : graph.nodes())
+        if (node.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) own.insert(own.end(), node.work.spans, node.work.spans + node.work.span_count);
+    return own;
+}
 
 void name_carried(pager::Pager& pager, const Work& work, pager::Op& op) {
     for_each_copy(work, [&](const Span& from, const Span& to) {
         if (!pager.in_arena(to.address) || !host_readable(pager, work, from.address)) return;
-        for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address)) name_word(pager, word, op, nullptr);
+        for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address)) name_word(pager, word, op, nullptr, {});
     });
 }
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <span>
+#include <vector>
 
 #include "interpose/handlers.hpp"
 #include "profiler/recorder/observed.hpp"
@@ -14,8 +16,11 @@ namespace udnnmem::preload {
 using Touches = std::vector<profiler::Touch>;
 
 // Adds what `work` names to `op`, and to `touches` if there is one. Does not allocate for up to Lease::kMany buffers (save
-// in `touches`).
-void name_accesses(pager::Pager& pager, const interpose::Work& work, pager::Op& op, Touches* touches = nullptr);
+// in `touches`). `own`: memory outside the arena that nothing but the whole op of which `work` is a part has filled.
+void name_accesses(pager::Pager& pager, const interpose::Work& work, pager::Op& op, Touches* touches = nullptr, std::span<const interpose::Span> own = {});
+
+// What a graph's own nodes allocate: undefined at each launch, so that all addresses in it were given to its nodes.
+std::vector<interpose::Span> own_memory(const interpose::GraphExec& graph);
 
 // Adds what tables of addresses lead a kernel to, beyond what it was given.
 void name_led(pager::Pager& pager, const interpose::Work& work, Touches& touches);

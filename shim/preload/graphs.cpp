@@ -134,13 +134,14 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         return result;
     };
     try {
+        const std::vector<interpose::Span> own = graph.issuable() ? std::vector<interpose::Span>() : own_memory(graph);
         for (const GraphNode& node : graph.nodes()) {
             if (!node.enabled) continue;
             if (node.work.kind == WorkKind::copy && !capturing) {
                 if (const CUresult result = let_pointers_escape(*s, node.work); result != CUDA_SUCCESS) return result;
                 name_carried(p, node.work, op);
             }
-            name_accesses(p, node.work, op, seen.touches());
+            name_accesses(p, node.work, op, seen.touches(), own);
             if (Touches* all = seen.touches()) name_led(p, node.work, *all);
             if (plan || seen.touches()) shape = shape * 0x9e3779b97f4a7c15u + shape_of(node.work);
         }

@@ -23,15 +23,16 @@ std::int32_t run_id(Pager& p, CUdeviceptr address) {
     return b && !b->slab ? static_cast<std::int32_t>(b->id) : -1;
 }
 
-// While a stream captures, the driver may refuse what may synchronise, and ends the capture then: it is asked, by a call of that kind.
+// While a stream captures, the driver may refuse what may synchronise, and ends the capture then: it is asked, by a call that it
+// treats like that and that waits for nothing.
 CUresult refused_by_capture(Pager& p) {
     if (!p.streams().capturing()) return CUDA_SUCCESS;
-    static const auto take = UDNNMEM_REAL(cuMemAlloc_v2);
-    static const auto give_back = UDNNMEM_REAL(cuMemFree_v2);
-    CUdeviceptr probe = 0;
-    const CUresult result = take(&probe, 1);
-    if (result == CUDA_SUCCESS) give_back(probe);
-    return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
+    CUevent probe = nullptr;
+    if (p.driver().cuEventCreate(&probe, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return CUDA_SUCCESS;
+    static const auto query = UDNNMEM_REAL(cuEventQuery);   // not ours, which do not count towards captures
+    const CUresult result = query(probe);
+    p.driver().cuEventDestroy_v2(probe);
+    return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? result : CUDA_SUCCESS;
 }
 
 // A stream that is its context's, or its thread's, and there is none.
@@ -51,12 +52,12 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
     if (ordered && nowhere(p, a.stream)) return real();
     if (!ordered)
         if (const CUresult refused = refused_by_capture(p); refused != CUDA_SUCCESS) return refused;
-    const auto unmanaged = [&] {
+    const auto unmanaged = [&](bool for_good = false) {
         const CUresult result = real();
-        if (result == CUDA_SUCCESS) unmanaged_memory(*a.address, a.pitch ? *a.pitch * a.height : a.bytes);
+        if (result == CUDA_SUCCESS) unmanaged_memory(*a.address, a.pitch ? *a.pitch * a.height : a.bytes, for_good);
         return result;
     };
-    if (ordered && p.streams().is_capturing(a.stream)) return unmanaged();  // becomes a node of the graph
+    if (ordered && p.streams().is_capturing(a.stream)) return unmanaged(true);  // becomes a node of the graph
     // A pool's memory is the pool's device's, by default the stream's.
     const pager::Within there(p.driver(), ordered ? p.streams().slot(a.stream).context : nullptr);
     DevicePager* d = there ? p.current_device() : nullptr;
@@ -191,8 +192,8 @@ CUresult pool_trim(CUmemoryPool, std::size_t keep, Submit real) noexcept {
     return result;
 }
 
-void unmanaged_memory(CUdeviceptr at, std::size_t bytes) noexcept {
-    if (bytes) unmanaged_ranges.add(at, bytes);
+void unmanaged_memory(CUdeviceptr at, std::size_t bytes, bool for_good) noexcept {
+    if (bytes) unmanaged_ranges.add(at, bytes, for_good);
     else unmanaged_ranges.remove(at);
 }
 

@@ -18,21 +18,30 @@ namespace udnnmem::preload {
 
 class UnmanagedRanges {
   public:
-    void add(CUdeviceptr at, std::size_t bytes) {
+    // `for_good`: it stays, whatever is removed or added in its place (a graph's memory is there again at each launch).
+    void add(CUdeviceptr at, std::size_t bytes, bool for_good) {
         std::lock_guard lock(mutex_);
-        if (!ranges_) ranges_ = new std::map<CUdeviceptr, std::size_t>;
-        // Ranges of a context that has ended may be in its place.
+        if (!ranges_) ranges_ = new std::map<CUdeviceptr, Range>;
+        CUdeviceptr end = at + bytes;
         auto first = ranges_->lower_bound(at);
-        if (first != ranges_->begin() && std::prev(first)->first + std::prev(first)->second > at) --first;
-        ranges_->erase(first, ranges_->lower_bound(at + bytes));
-        (*ranges_)[at] = bytes;
-        widen(at, at + bytes);
+        if (first != ranges_->begin() && std::prev(first)->first + std::prev(first)->second.bytes > at) --first;
+        // Ranges of a context that has ended may be in its place.
+        while (first != ranges_->end() && first->first < end) {
+            if (first->second.for_good) {
+                for_good = true;
+                at = std::min(at, first->first);
+                end = std::max(end, first->first + first->second.bytes);
+            }
+            first = ranges_->erase(first);
+        }
+        (*ranges_)[at] = {end - at, for_good};
+        widen(at, end);
     }
     // `at` need not be known.
     void remove(CUdeviceptr at) {
         if (!may_contain(at)) return;
         std::lock_guard lock(mutex_);
-        ranges_->erase(at);
+        if (const auto found = ranges_->find(at); found != ranges_->end() && !found->second.for_good) ranges_->erase(found);
     }
     bool may_contain(CUdeviceptr word) const {
         const CUdeviceptr begin = begin_.load(std::memory_order_acquire);
@@ -42,7 +51,7 @@ class UnmanagedRanges {
     bool contains(CUdeviceptr word) {
         std::lock_guard lock(mutex_);
         auto it = ranges_->upper_bound(word);
-        return it != ranges_->begin() && (--it, word - it->first < it->second);
+        return it != ranges_->begin() && (--it, word - it->first < it->second.bytes);
     }
 
   private:
@@ -59,7 +68,11 @@ class UnmanagedRanges {
         begin_.store(begin, std::memory_order_release);
     }
     std::mutex mutex_;
-    std::map<CUdeviceptr, std::size_t>* ranges_ = nullptr;  // never deleted: asked from static destructors too
+    struct Range {
+        std::size_t bytes;
+        bool for_good;
+    };
+    std::map<CUdeviceptr, Range>* ranges_ = nullptr;  // never deleted: asked from static destructors too
     std::atomic<CUdeviceptr> begin_{0};
     std::atomic<std::size_t> bytes_{0};
 };

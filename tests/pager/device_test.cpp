@@ -199,6 +199,26 @@ TEST_CASE("an op that may touch anything takes what was freed, then more than th
     CHECK(p.gpu.violations().empty());
 }
 
+TEST_CASE("launches that went ahead in vain do not keep later ones from getting their memory") {
+    Paged p({.device = 9, .host = 32, .deadline_ns = 20'000'000});
+    const CUdeviceptr a = p.allocate(4), b = p.allocate(4);
+    for (CUdeviceptr at : {a, b, p.allocate(4), p.allocate(4)}) REQUIRE(p.launch(1, {at}, 1) == CUDA_SUCCESS);
+    REQUIRE((p.where(a) == Residency::host && p.where(b) == Residency::host));
+    Op all;
+    REQUIRE(p.begin(all, 2, {}, true) == CUDA_SUCCESS);   // on its way to the driver: nothing moves
+    std::thread other([&] {
+        FakeGpu::set_context(1);
+        for (int i = 0; i < 40; ++i) CHECK(p.launch(1, {i % 2 ? a : b}, 2) == CUDA_SUCCESS);
+    });
+    other.join();
+    CHECK(p.device->stats().served_from_host == 40);
+    p.pager->leave(all, CUDA_SUCCESS);
+    for (int i = 0; i < 100; ++i) REQUIRE(p.launch(1, {i % 2 ? a : b}, 3) == CUDA_SUCCESS);
+    CHECK(p.device->stats().served_from_host < 50);
+    CHECK((p.where(a) == Residency::device && p.where(b) == Residency::device));
+    CHECK(p.gpu.violations().empty());
+}
+
 TEST_CASE("why the budget is exceeded is said: too much for one op, or ops that do not end") {
     Paged p({.device = 5, .host = 16, .lands = false, .deadline_ns = 1'000'000});
     const CUdeviceptr a = p.allocate(4), b = p.allocate(4);

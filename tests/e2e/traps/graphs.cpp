@@ -625,6 +625,34 @@ void on_two_devices(unsigned seed) {
   tell("y", read(y, 100000));
 }
 
+// Allocated and freed while a stream captures, as it may, and another waits for what this thread does afterwards.
+void capture_beside_a_gate(unsigned seed) {
+  World w(seed);
+  Gate gate;
+  const CUstream a = w.stream(), s = w.stream();
+  const CUdeviceptr x = w.stepped();
+  for (const CUstreamCaptureMode mode : {CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL}) {
+    gate.close(a);
+    launch_wide(a, w.add, x, x, x, kWords);
+    CUgraph graph;
+    CHECK(cuStreamBeginCapture(s, mode));
+    CUdeviceptr made = 0;
+    std::thread other([&] {
+      CHECK(cuCtxSetCurrent(w.context));
+      CUstreamCaptureMode own = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+      CHECK(cuThreadExchangeStreamCaptureMode(&own));
+      tell("allocated", cuMemAlloc(&made, 70'000));
+    });
+    other.join();
+    CHECK(cuStreamEndCapture(s, &graph));
+    gate.open();
+    CHECK(cuCtxSynchronize());
+    CHECK(cuMemFree(made));
+    CHECK(cuGraphDestroy(graph));
+  }
+  tell("x", read(x, kWords));
+}
+
 }  // namespace
 
 const std::vector<Trap> graph_traps = {
@@ -632,6 +660,7 @@ const std::vector<Trap> graph_traps = {
     {"capture-holds-nothing", Needs::moves, capture_holds_nothing},
     {"capture-beside", Needs::moves, capture_beside},
     {"capture-abandoned", Needs::moves, capture_abandoned},
+    {"capture-beside-a-gate", Needs::nothing, capture_beside_a_gate},
     {"graph-frozen", Needs::moves, frozen_addresses},
     {"graph-updated", Needs::moves, updated},
     {"graph-in-pieces", Needs::moves, in_pieces},

@@ -278,6 +278,24 @@ CUdeviceptr from_graph(World& w) {
   CHECK(cuStreamSynchronize(s));
   return at;
 }
+// One graph allocates it, another frees it, and so again: it is there each time, though the free was seen before.
+CUdeviceptr from_two_graphs(World& w) {
+  const CUstream s = w.stream();
+  CUgraph graph;
+  CUgraphExec allocates, frees;
+  CUdeviceptr at;
+  CHECK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+  CHECK(cuMemAllocAsync(&at, 128, s));
+  CHECK(cuStreamEndCapture(s, &graph));
+  CHECK(cuGraphInstantiate(&allocates, graph, 0));
+  CHECK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+  CHECK(cuMemFreeAsync(at, s));
+  CHECK(cuStreamEndCapture(s, &graph));
+  CHECK(cuGraphInstantiate(&frees, graph, 0));
+  for (const CUgraphExec exec : {allocates, frees, allocates}) CHECK(cuGraphLaunch(exec, s));
+  CHECK(cuStreamSynchronize(s));
+  return at;
+}
 template <CUdeviceptr make(World&)>
 void in_unmanaged(unsigned seed) {
   World w(seed);
@@ -319,6 +337,7 @@ const std::vector<Trap> table_traps = {
     {"table-mapped-by-hand", Needs::moves, in_unmanaged<mapped_by_hand>},
     {"table-in-shared-pool", Needs::moves, in_unmanaged<from_shared_pool>},
     {"table-in-graph-memory", Needs::moves, in_unmanaged<from_graph<false>>},
+    {"table-in-memory-of-two-graphs", Needs::moves, in_unmanaged<from_two_graphs>},
     {"table-in-captured-memory", Needs::moves, in_unmanaged<from_graph<true>>},
 };
 
