@@ -167,13 +167,16 @@ void StreamTable::mark_tails(const StreamSlot* next) {
     const int n = slot_count_.load(std::memory_order_acquire);
     for (int i = 0; i < n; ++i) {
         StreamSlot* s;
+        CUstream stream;
         {
-            std::lock_guard lock(mutex_);
+            std::lock_guard lock(mutex_);   // a slot may be given to another stream
             s = slots_[static_cast<std::size_t>(i)].get();
+            if (!s->alive || s->per_thread) continue;
+            stream = s->stream;
         }
-        if (!s->alive || s->per_thread || s->last_op.load() <= s->marked.load()) continue;
-        if (capturing() && (s->stream == CU_STREAM_LEGACY || is_capturing(s->stream))) continue;
-        if (s->stream == CU_STREAM_LEGACY && s != next && holds("legacy-mark")) {
+        if (s->last_op.load() <= s->marked.load()) continue;
+        if (capturing() && (stream == CU_STREAM_LEGACY || is_capturing(stream))) continue;
+        if (stream == CU_STREAM_LEGACY && s != next && holds("legacy-mark")) {
             ask(*s);
             continue;
         }
