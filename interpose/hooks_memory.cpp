@@ -12,11 +12,16 @@
 namespace udnnmem::interpose {
 namespace {
 
+// Memory of the program's that nobody manages is there from now on, or (bytes 0) no more.
+void unmanaged(Guard& up, CUdeviceptr at, std::size_t bytes) noexcept {
+    if (up->unmanaged_memory) up->unmanaged_memory(at, bytes, false);
+}
+
 CUresult allocate_ordered(Guard& up, const char* entry_point, CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool,
                           CUstream stream, Submit real) noexcept {
     if (pool != nullptr ? foreign_pools.contains(pool) : foreign_pools.current_is_foreign(stream)) {
         const CUresult result = up->take_unmanaged(-1, bytes, real);
-        if (result == CUDA_SUCCESS && up->unmanaged_memory) up->unmanaged_memory(*address, bytes, false);
+        if (result == CUDA_SUCCESS) unmanaged(up, *address, bytes);
         return result;
     }
     Allocation a;
@@ -102,10 +107,10 @@ HOOK(cuMemCreate, (CUmemGenericAllocationHandle* handle, size_t bytes, const CUm
     return up->take_unmanaged(prop->location.id, bytes, real);
 }
 OBSERVE(cuMemMap, (CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags),
-        (at, bytes, offset, handle, flags), if (up->unmanaged_memory) up->unmanaged_memory(at, bytes, false))
+        (at, bytes, offset, handle, flags), unmanaged(up, at, bytes))
 HOOK(cuMemUnmap, (CUdeviceptr at, size_t bytes)) {
     ENTER(cuMemUnmap, (at, bytes));
-    if (up->unmanaged_memory) up->unmanaged_memory(at, 0, false);
+    unmanaged(up, at, 0);
     return real();
 }
 
@@ -135,9 +140,9 @@ HOOK(cuMipmappedArrayCreate, (CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRI
 // ---- memory of the host that the device reaches ----
 static void host_memory(Guard& up, const void* host, std::size_t bytes) noexcept {
     CUdeviceptr at = address_of(host);
-    if (!up->unmanaged_memory || host == nullptr) return;
+    if (host == nullptr) return;
     if (OWN(cuMemHostGetDevicePointer_v2)(&at, const_cast<void*>(host), 0) != CUDA_SUCCESS) at = address_of(host);
-    up->unmanaged_memory(at, bytes, false);
+    unmanaged(up, at, bytes);
 }
 OBSERVE(cuMemHostAlloc, (void** host, size_t bytes, unsigned flags), (host, bytes, flags), host_memory(up, *host, bytes))
 OBSERVE(cuMemAllocHost, (void** host, unsigned bytes), (host, bytes), host_memory(up, *host, bytes))
@@ -145,7 +150,7 @@ OBSERVE(cuMemAllocHost_v2, (void** host, size_t bytes), (host, bytes), host_memo
 OBSERVE(cuMemHostRegister, (void* host, size_t bytes, unsigned flags), (host, bytes, flags), host_memory(up, host, bytes))
 OBSERVE(cuMemHostRegister_v2, (void* host, size_t bytes, unsigned flags), (host, bytes, flags), host_memory(up, host, bytes))
 OBSERVE(cuMemAllocManaged, (CUdeviceptr* address, size_t bytes, unsigned flags), (address, bytes, flags),
-        if (up->unmanaged_memory) up->unmanaged_memory(*address, bytes, false))
+        unmanaged(up, *address, bytes))
 HOOK(cuMemFreeHost, (void* host)) {
     ENTER(cuMemFreeHost, (host));
     host_memory(up, host, 0);

@@ -62,14 +62,14 @@ void share_flops(const History& history, Position begin, Trace& trace) {
 // Per allocation: whether another one stands in its place in the next iteration, though it lives through this one (a batch
 // that is freed once the next one was made; what is freed late).
 std::vector<bool> renewed(const History& history, Position begin, Position end) {
-    std::vector<bool> renewed(history.allocations().size(), false);
+    std::vector<bool> is(history.allocations().size(), false);
     const Position period = end - begin;
     for (Position at = begin; at < end && at + period < history.end(); ++at) {
         const auto here = history.given(history.op(at)), next = history.given(history.op(at + period));
         for (std::size_t i = 0; i < std::min(here.size(), next.size()); ++i)
-            if (here[i].allocation != next[i].allocation) renewed[here[i].allocation] = true;
+            if (here[i].allocation != next[i].allocation) is[here[i].allocation] = true;
     }
-    return renewed;
+    return is;
 }
 }  // namespace
 

@@ -280,7 +280,7 @@ class DevicePager {
     void grant(Request&, CUresult);
     void hold(Request&);
     std::int64_t deadline_ns() const;
-    bool past_deadline(const Request&) const;
+    bool past_deadline(const Request&, int halvings = 0) const;
     bool overdue(const Request&) const;
     int fired_in_vain() const { return last_progress_ns_ > fired_ns_ ? 0 : fired_in_a_row_; }
     bool hopeless(const Request&) const;

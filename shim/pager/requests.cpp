@@ -11,7 +11,7 @@ namespace {
 constexpr std::chrono::milliseconds kMarkAgain(2);
 constexpr std::int64_t kPaceOfDeadline = 8;   // a launch is held back for its plan's sake for so much of the deadline at most
 constexpr std::int64_t kOpsInDeadline = 24;   // of a plan, and of the longest: it holds back for a few of them ...
-constexpr int kMostHalvings = 9;         // of the deadline: the mover still wakes within it
+constexpr int kMostHalvings = 9;              // of the deadline: the mover still wakes within it
 constexpr std::int64_t kLongWait = 20;   // deadlines, after which the user is told, once
 constexpr std::int64_t kGivenUp = 120;   // ... after which, without any progress there is no hope
 constexpr std::int64_t kLongestDeadline = 10'000'000'000;   // ... but what was measured may have waited for something itself
@@ -130,15 +130,13 @@ std::int64_t DevicePager::deadline_ns() const {
     return std::max(pager_.settings().deadline_ns, ops);
 }
 
-bool DevicePager::past_deadline(const Request& r) const {
-    return holds("deadline") && now_ns() - std::max(r.since_ns, last_progress_ns_) > deadline_ns();
+bool DevicePager::past_deadline(const Request& r, int halvings) const {
+    return holds("deadline") && now_ns() - std::max(r.since_ns, last_progress_ns_) > deadline_ns() >> halvings;
 }
 
 // What waits for this very launch waits for the next ones too: each that went ahead without anything moving since leaves half
-// the time to those behind it, so that all of them together take no longer than two deadlines.
-bool DevicePager::overdue(const Request& r) const {
-    return holds("deadline") && now_ns() - std::max(r.since_ns, last_progress_ns_) > deadline_ns() >> fired_in_vain();
-}
+// the time to those behind it, so that all of them together take little longer than two deadlines.
+bool DevicePager::overdue(const Request& r) const { return past_deadline(r, fired_in_vain()); }
 
 // Whether the request waits for room that can only come of ops which do not end, for they wait for it.
 bool DevicePager::hopeless(const Request& r) const {

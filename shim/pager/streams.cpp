@@ -127,10 +127,10 @@ CUevent StreamTable::take_event(CUcontext context) {
 }
 
 // By a thread that may record on the stream (any thread for a stream handle or the legacy stream, only its own thread for
-// a per-thread stream). Caller holds no slot mutex. Not with more marks pending than `most`, if they are fewer than kMostMarks.
-void StreamTable::record_mark(StreamSlot& s, std::size_t most) {
+// a per-thread stream). `of`: the slot's stream; meanwhile it may have been given to another, which gets no mark. Caller holds no slot mutex. Not with more marks pending than `most`, if they are fewer than kMostMarks.
+void StreamTable::record_mark(StreamSlot& s, CUstream of, std::size_t most) {
     std::lock_guard lock(s.mutex);
-    if (!s.alive || s.captures || (most < kMostMarks && s.marks.size() > most)) return;
+    if (s.stream != of || !s.alive || s.captures || (most < kMostMarks && s.marks.size() > most)) return;
     const Within context(driver_, s.context);
     if (!context) return;
     // With many marks pending the newest is moved on: it then covers more, later.
@@ -160,7 +160,7 @@ void StreamTable::mark(StreamSlot& s) {
     if (s.last_op.load() <= s.marked.load()) return;
     if (capturing() && (s.stream == CU_STREAM_LEGACY || is_capturing(s.per_thread ? CU_STREAM_PER_THREAD : s.stream))) return;
     poll(s);
-    record_mark(s);
+    record_mark(s, s.stream);
 }
 
 void StreamTable::mark_tails(const StreamSlot* next) {
@@ -181,7 +181,7 @@ void StreamTable::mark_tails(const StreamSlot* next) {
             continue;
         }
         poll(*s);
-        record_mark(*s, s == next ? kMostMarks : kRoomForMarks);
+        record_mark(*s, stream, s == next ? kMostMarks : kRoomForMarks);
     }
 }
 
@@ -283,7 +283,7 @@ void StreamTable::stream_destroying(CUstream stream) {
     if (!holds("last-mark")) raise(found->completed, found->last_op.load());
     else if (!(capturing() && is_capturing(stream))) {
         poll(*found);
-        record_mark(*found);
+        record_mark(*found, found->stream);
         // Without a last mark nobody could tell when its work has ended.
         if (found->marked.load() < found->last_op.load() && insist([&] { return driver_.cuStreamSynchronize(stream); }) == CUDA_SUCCESS)
             raise(found->completed, found->last_op.load());

@@ -95,7 +95,7 @@ class StreamTable {
   private:
     StreamSlot* make_slot(CUstream stream, CUcontext context, bool per_thread);
     void retire_ended_threads();
-    void record_mark(StreamSlot&, std::size_t most = kMostMarks);
+    void record_mark(StreamSlot&, CUstream of, std::size_t most = kMostMarks);
     void poll(StreamSlot&);
     void ask(StreamSlot&);
     CUevent take_event(CUcontext context);

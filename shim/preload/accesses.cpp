@@ -41,43 +41,51 @@ bool is_in(std::uint64_t word, std::span<const Span> spans) {
     return std::any_of(spans.begin(), spans.end(), [word](const Span& s) { return word - s.address < s.bytes; });
 }
 
-inline void name_word(pager::Pager& pager, std::uint64_t word, pager::Op& op, Touches* touches, std::span<const Span> own, Access access = Access::read_write, std::uint64_t bytes = 0) {
-    if (!pager.in_arena(word)) [[likely]] {
-        if (unmanaged_ranges.may_contain(word) && unmanaged_ranges.contains(word) && !is_in(word, own) && holds("unmanaged")) [[unlikely]]
-            op.everything = true;
+// Where what an op names goes.
+struct Naming {
+    pager::Pager& pager;
+    pager::Op& op;
+    Touches* touches = nullptr;
+    std::span<const Span> own = {};   // of memory outside the arena
+};
+
+inline void name_word(const Naming& n, std::uint64_t word, Access access = Access::read_write, std::uint64_t bytes = 0) {
+    if (!n.pager.in_arena(word)) [[likely]] {
+        if (unmanaged_ranges.may_contain(word) && unmanaged_ranges.contains(word) && !is_in(word, n.own) && holds("unmanaged")) [[unlikely]]
+            n.op.everything = true;
         return;
     }
-    Buffer* b = pager.find(word);
+    Buffer* b = n.pager.find(word);
     if (!b) return;
-    op.name(b);
-    if (touches) [[unlikely]]
-        touches->push_back({std::clamp<std::uint64_t>(word, b->base, b->base + b->bytes - 1), access == Access::read ? profiler::Mode::read : access == Access::overwrite ? profiler::Mode::write : profiler::Mode::read_write, bytes});
-    if (b->slab) op.name_in_slab(word);
+    n.op.name(b);
+    if (n.touches) [[unlikely]]
+        n.touches->push_back({std::clamp<std::uint64_t>(word, b->base, b->base + b->bytes - 1), access == Access::read ? profiler::Mode::read : access == Access::overwrite ? profiler::Mode::write : profiler::Mode::read_write, bytes});
+    if (b->slab) n.op.name_in_slab(word);
 }
 
 // Pointers inside a parameter are aligned to 8 bytes of the parameter buffer.
-inline void scan(pager::Pager& pager, const char* data, std::size_t offset, std::size_t bytes, pager::Op& op, Touches* touches, std::span<const Span> own) {
+inline void scan(const Naming& n, const char* data, std::size_t offset, std::size_t bytes) {
     for (std::size_t at = (8 - offset % 8) % 8; at + 8 <= bytes; at += 8) {
         std::uint64_t word;
         std::memcpy(&word, data + at, 8);
-        name_word(pager, word, op, touches, own);
+        name_word(n, word);
     }
     if (bytes >= kTensorMapBytes && g_any_tensor_map.load(std::memory_order_relaxed)) [[unlikely]] {
         std::lock_guard lock(g_tensor_maps_mutex);
         for (std::size_t at = 0; at + kTensorMapBytes <= bytes; at += 64)
-            if (auto it = g_tensor_maps.find(hash_bytes(data + at)); it != g_tensor_maps.end()) name_word(pager, it->second, op, touches, own);
+            if (auto it = g_tensor_maps.find(hash_bytes(data + at)); it != g_tensor_maps.end()) name_word(n, it->second);
     }
 }
 
-inline void name_launch(pager::Pager& pager, const Launch& launch, pager::Op& op, Touches* touches, std::span<const Span> own) {
+inline void name_launch(const Naming& n, const Launch& launch) {
     if (launch.layout->follows_variables && holds("follows-variables")) [[unlikely]]
-        op.everything = true;
+        n.op.everything = true;
     if (launch.buffer) {
-        scan(pager, static_cast<const char*>(launch.buffer), 0, launch.buffer_bytes, op, touches, own);
+        scan(n, static_cast<const char*>(launch.buffer), 0, launch.buffer_bytes);
         return;
     }
     if (!launch.layout->known) {
-        op.everything = true;
+        n.op.everything = true;
         return;
     }
     if (!launch.params) return;
@@ -86,9 +94,9 @@ inline void name_launch(pager::Pager& pager, const Launch& launch, pager::Op& op
         if (param.size == 8 && param.offset % 8 == 0) {
             std::uint64_t word;
             std::memcpy(&word, launch.params[i], 8);
-            name_word(pager, word, op, touches, own);
+            name_word(n, word);
         } else if (param.size >= 8) {
-            scan(pager, static_cast<const char*>(launch.params[i]), param.offset, param.size, op, touches, own);
+            scan(n, static_cast<const char*>(launch.params[i]), param.offset, param.size);
         }
         ++i;
     }
@@ -178,28 +186,28 @@ bool reads(const pager::Pager& pager, const Work& work, const Buffer* b) {
 }
 
 // `whole`: what `work` is a part of, or itself.
-void name_part(pager::Pager& pager, const Work& whole, const Work& work, pager::Op& op, Touches* touches, std::span<const Span> own) {
+void name_part(const Naming& n, const Work& whole, const Work& work) {
     if (work.launch) [[likely]]
-        name_launch(pager, *work.launch, op, touches, own);
+        name_launch(n, *work.launch);
     for (std::uint32_t i = 0; i < work.span_count; ++i) {
         const Span& span = work.spans[i];
-        if (!span.bytes || !pager.in_arena(span.address)) continue;
-        Buffer* b = pager.find(span.address);
+        if (!span.bytes || !n.pager.in_arena(span.address)) continue;
+        Buffer* b = n.pager.find(span.address);
         if (!b) continue;
-        name_word(pager, span.address, op, touches, own, span.access, span.bytes);
+        name_word(n, span.address, span.access, span.bytes);
         // A whole buffer written over need not be brought back first. Slabs hold more than one allocation.
         if (span.access == Access::overwrite && !b->slab && ((span.address == b->base && span.bytes >= b->bytes) || !holds("partial")) &&
-            b->residency.load(std::memory_order_relaxed) != pager::Residency::device && !reads(pager, whole, b))
-            op.overwrites.push_back(b);
+            b->residency.load(std::memory_order_relaxed) != pager::Residency::device && !reads(n.pager, whole, b))
+            n.op.overwrites.push_back(b);
     }
-    for (std::uint32_t i = 0; i < work.part_count; ++i) name_part(pager, whole, work.parts[i], op, touches, own);
-    if (!work.proven) op.everything = true;
+    for (std::uint32_t i = 0; i < work.part_count; ++i) name_part(n, whole, work.parts[i]);
+    if (!work.proven) n.op.everything = true;
     if (work.launch && !work.launch->layout->known && !work.proven) name_unknown(*work.launch->layout);
 }
 
 }  // namespace
 
-void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches* touches, std::span<const Span> own) { name_part(pager, work, work, op, touches, own); }
+void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches* touches, std::span<const Span> own) { name_part({pager, op, touches, own}, work, work); }
 
 std::vector<Span> own_memory(const interpose::GraphExec& graph) {
     std::vector<Span> own;
@@ -211,7 +219,7 @@ std::vector<Span> own_memory(const interpose::GraphExec& graph) {
 void name_carried(pager::Pager& pager, const Work& work, pager::Op& op) {
     for_each_copy(work, [&](const Span& from, const Span& to) {
         if (!pager.in_arena(to.address) || !host_readable(pager, work, from.address)) return;
-        for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address)) name_word(pager, word, op, nullptr, {});
+        for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address)) name_word({pager, op}, word);
     });
 }
 
