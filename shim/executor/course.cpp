@@ -14,6 +14,7 @@ constexpr double kWorse = 1.02;           // a way that takes so much longer tha
 constexpr double kBetter = 0.995;         // ... and one that was to be better if it is not
 constexpr std::size_t kCompared = 10;     // iterations of a plan before it is compared with its promise
 constexpr int kImproved = 3;              // times that it is tried to improve it
+constexpr double kFallsShort = 1.1;       // a plan that takes so much longer than it promised may be worse than none
 
 std::int64_t median(std::vector<std::int64_t> v) {
     if (v.empty()) return 0;
@@ -62,7 +63,7 @@ std::shared_ptr<const Rows> Course::worth_storing() const {
             return std::all_of(r.slice->ops.begin(), r.slice->ops.end(), [this](std::int32_t k) { return storable(known->ops[static_cast<std::size_t>(k)]); });
         });
     };
-    const auto way = std::find_if(ways_.rbegin(), ways_.rend(), [&](const Way& w) { return !w.rows || lasts(*w.rows); });
+    const auto way = std::find_if(ways_.rbegin(), ways_.rend(), [&](const Way& w) { return w.rows ? lasts(*w.rows) : !w.trial; });
     return way->rows && (stored || way->times[0].size() + way->times[1].size() >= kMeasured) ? way->rows : nullptr;
 }
 
@@ -81,10 +82,26 @@ void Course::begin(std::uint64_t& last_tag) {
     way.rows = std::move(next_);
     way.promised = way.rows->promised;
     next_ = nullptr;
+    if (!way.rows->change.empty()) change(way.rows->change, way.promised);
     actual_.assign(actual_.size(), Actual());
-    if (way.rows->change.empty()) return;
-    way.adaptation = static_cast<std::ptrdiff_t>(adaptations_.size());
-    adaptations_.push_back({id, way.rows->change, ways_[ways_.size() - 2].typical(), way.rows->promised, Nanoseconds(0), false});
+}
+
+// The way in force is `what` is different about it.
+void Course::change(const std::string& what, Nanoseconds promised) {
+    ways_.back().adaptation = static_cast<std::ptrdiff_t>(adaptations_.size());
+    adaptations_.push_back({id, what, ways_[ways_.size() - 2].typical(), promised, Nanoseconds(0), false});
+}
+
+bool Course::compares_with_demand(std::uint64_t& last_tag) {
+    const Way& plan = ways_.back();
+    if (stage != Stage::planned || next_ || knows_demand() || !plan.rows || !(plan.compared || improved >= kImproved) || plan.times[1].size() < kCompared) return false;
+    if (static_cast<double>(plan.typical().value) <= kFallsShort * static_cast<double>(plan.promised.value)) return false;
+    Way& way = ways_.emplace_back();
+    way.tag = ++last_tag;
+    way.trial = true;
+    change("none, memory paged on demand", Nanoseconds(0));
+    actual_.assign(actual_.size(), Actual());
+    return true;
 }
 
 void Course::timed(const OpClock::Timed& t) {
@@ -152,18 +169,23 @@ void Course::took(Bytes peak) {
 Course::Judgement Course::judge() {
     if (ways_.size() < 2) return {};
     for (const int kind : {1, 0}) {
-        const auto &now = ways_.back().times[kind], &then = ways_[ways_.size() - 2].times[kind];
-        if (now.size() < kMeasured || then.empty() || std::exchange(ways_.back().judged[kind], true)) continue;
-        const Judgement j{Nanoseconds(settled(now)), Nanoseconds(settled(then))};
-        profiler::Adaptation* const adaptation = ways_.back().adaptation >= 0 ? &adaptations_[static_cast<std::size_t>(ways_.back().adaptation)] : nullptr;
-        const bool stays = static_cast<double>(j.is.value) <= (adaptation ? kBetter : kWorse) * static_cast<double>(j.was.value);
-        if (adaptation) adaptation->measured = j.is, adaptation->kept = stays;
-        if (stays) continue;
-        ways_.pop_back();
-        ways_.back().compared = false;
-        actual_.assign(actual_.size(), Actual());
-        ++figures_.given_up;
-        return j;
+        Way &way = ways_.back(), &before = ways_[ways_.size() - 2];
+        const auto &now = way.times[kind], &then = before.times[kind];
+        if (now.size() < kMeasured || then.empty() || std::exchange(way.judged[kind], true)) continue;
+        const Nanoseconds is(settled(now)), was(settled(then));
+        profiler::Adaptation* const adaptation = way.adaptation >= 0 ? &adaptations_[static_cast<std::size_t>(way.adaptation)] : nullptr;
+        const bool stays = static_cast<double>(is.value) <= (adaptation ? kBetter : kWorse) * static_cast<double>(was.value);
+        if (adaptation) adaptation->measured = is, adaptation->kept = stays;
+        const bool trial = std::exchange(way.trial, false);
+        if (trial) std::ranges::copy(way.times, ways_.front().times);
+        if (trial == stays) ++figures_.given_up;
+        if (!stays) {
+            if (!trial) before.compared = false;
+            ways_.pop_back();
+            actual_.assign(actual_.size(), Actual());
+        }
+        if (trial && stays) return {was, is};
+        if (!trial && !stays) return {is, was};
     }
     return {};
 }

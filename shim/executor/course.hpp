@@ -56,11 +56,16 @@ class Course {
     bool measured(std::uint64_t tag, Nanoseconds took);
     // The device memory that an iteration of the way in force took, at most.
     void took(Bytes peak);
-    // What is in force is given up if it is worse than what came before: then what was measured of both, else zeros.
+    // What is in force is given up if it is worse than what came before: a plan that is, then what was measured of it and of what
+    // is in force now, else zeros.
     struct Judgement {
-        Nanoseconds is{0}, was{0};
+        Nanoseconds plan{0}, instead{0};
     };
     Judgement judge();
+    // The plan in force takes much longer than it promised, nothing more is to be made of it, and how long an iteration takes on
+    // demand was never measured, for the plan came too soon: where it says yes, memory is paged on demand until judge() can
+    // compare the two. Once.
+    bool compares_with_demand(std::uint64_t& last_tag);
     // When a step ran, and how long it was held back, by the way in force.
     struct Actual {
         Nanoseconds since{-1}, took{-1};        // the iteration's begin; -1: not timed
@@ -120,13 +125,17 @@ class Course {
         std::shared_ptr<const Rows> rows;
         std::vector<std::int64_t> times[2];     // ns; [1] of iterations that came after one of this course
         bool judged[2] = {false, false}, told = false, compared = false;
+        bool trial = false;                     // on demand, to compare with the plan before it
         std::uint64_t peaks = 0;                // iterations whose memory was measured ...
         Bytes peak{0};                          // ... but the first, which began where the way before had left things
         Nanoseconds promised{0};                // as the rows say, or again
         std::ptrdiff_t adaptation = -1;         // of adaptations_
         Nanoseconds typical() const;
     };
-    std::vector<Way> ways_;                     // the last one is in force
+    void change(const std::string& what, Nanoseconds promised);
+    bool knows_demand() const { return !ways_.front().times[0].empty() || !ways_.front().times[1].empty(); }
+
+    std::vector<Way> ways_;                     // the last one is in force, the first is on demand
     std::shared_ptr<const Rows> next_;
     std::vector<Actual> actual_;
     std::vector<profiler::Adaptation> adaptations_;

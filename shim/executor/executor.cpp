@@ -133,8 +133,8 @@ void Executor::begin_iteration() {
         for (const CoursePointer& c : courses_) c->timed(t);
     });
     if (!settings_.lie)
-        if (const Course::Judgement j = active_->judge(); j.was.value) {
-            settings_.say("plan given up: " + std::to_string(j.is.value / 1000) + " us an iteration, " + std::to_string(j.was.value / 1000) + " us without it");
+        if (const Course::Judgement j = active_->judge(); j.instead.value) {
+            settings_.say("plan given up: " + std::to_string(j.plan.value / 1000) + " us an iteration, " + std::to_string(j.instead.value / 1000) + " us without it");
             if (!active_->rows()) device_->forget_orders();
         }
     if (!settings_.plan_file.empty() && active_->newly_worth_storing()) wake(store_waits_);
@@ -148,6 +148,7 @@ void Executor::begin_iteration() {
     if (whole_ && last_ == active_) active_->took(peak);
     judge_pieces();
     if (active_->planned_at_once && !stopping_.load()) plan_at_once(*active_);
+    if (!settings_.lie && active_->compares_with_demand(last_tag_)) device_->forget_orders();
     active_->begin(last_tag_);
 }
 

@@ -1,0 +1,95 @@
+// Whether a plan stays: what was measured of it, of what came before it, and of memory paged on demand. No device.
+#include <catch2/catch.hpp>
+
+#include "shim/executor/course.hpp"
+
+using namespace udnnmem;
+using executor::Course;
+using executor::Rows;
+
+namespace {
+
+// A course and its iterations: the first `on_demand` of them so, `us` each, then by a plan that promised `promised` us.
+struct Runs {
+    explicit Runs(std::int64_t promised, int on_demand = 0, std::int64_t us = 0) : course(0, executor::Sequence(), {}, nullptr, nullptr) {
+        take(on_demand, us);
+        course.offer(plan(promised));
+        course.begin(last_tag);
+    }
+    static std::shared_ptr<const Rows> plan(std::int64_t promised) {
+        const auto rows = std::make_shared<Rows>();
+        rows->promised = Nanoseconds(promised * 1000);
+        return rows;
+    }
+    // So many iterations take `us` each. True: a plan was given up at the begin of one.
+    bool take(int iterations, std::int64_t us) {
+        bool given_up = false;
+        for (int i = 0; i < iterations; ++i) {
+            given_up |= course.judge().instead.value > 0;
+            if (course.to_be_improved()) ++asked;   // nothing comes of it
+            compared += course.compares_with_demand(last_tag);
+            course.begin(last_tag);
+            CHECK(course.measured(course.tag(true), Nanoseconds(us * 1000)));
+        }
+        return given_up;
+    }
+    std::uint64_t last_tag = 0;
+    Course course;
+    int asked = 0, compared = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a plan that takes much longer than it promised is compared with demand paging, once") {
+    Runs runs(100);
+    CHECK_FALSE(runs.take(10, 150));
+    CHECK(runs.asked == 0);
+    CHECK(runs.course.rows());
+    CHECK_FALSE(runs.take(1, 150));   // where ten are known, it is looked at: first improved, where that is possible, then compared
+    CHECK(runs.asked == 1);
+    REQUIRE(runs.compared == 1);
+    CHECK_FALSE(runs.course.rows());
+    CHECK_FALSE(runs.course.worth_storing() == nullptr);   // nothing is decided
+
+    SECTION("and given up where demand paging is faster") {
+        CHECK_FALSE(runs.take(4, 120));
+        CHECK(runs.take(1, 120));
+        CHECK_FALSE(runs.course.rows());
+        CHECK(runs.course.figures().given_up == 1);
+        CHECK(runs.course.worth_storing() == nullptr);
+        CHECK(runs.course.figures().demand == Nanoseconds(120'000));
+        REQUIRE(runs.course.adaptations().size() == 1);
+        CHECK(runs.course.adaptations()[0].kept);
+        CHECK(runs.course.adaptations()[0].before == Nanoseconds(150'000));
+    }
+    SECTION("and stays where that is slower") {
+        CHECK_FALSE(runs.take(5, 200));
+        CHECK(runs.course.rows());
+        CHECK(runs.course.figures().given_up == 0);
+        CHECK(runs.course.figures().demand == Nanoseconds(200'000));
+        CHECK_FALSE(runs.course.adaptations()[0].kept);
+    }
+    runs.take(40, 150);
+    CHECK(runs.compared == 1);
+}
+
+TEST_CASE("a plan that keeps its promise, or came after demand paging that was measured, is not given up for a comparison") {
+    Runs kept(100);
+    CHECK_FALSE(kept.take(40, 109));
+    CHECK(kept.compared == 0);
+
+    Runs known(100, 2, 160);
+    CHECK_FALSE(known.take(40, 150));
+    CHECK(known.compared == 0);
+    CHECK(known.course.rows());
+}
+
+TEST_CASE("a plan is given up if it measures worse than what came before it") {
+    Runs runs(100);
+    runs.take(6, 100);
+    runs.course.offer(Runs::plan(90));
+    CHECK_FALSE(runs.take(5, 103));
+    CHECK(runs.take(1, 103));
+    CHECK(runs.course.rows()->promised == Nanoseconds(100'000));
+    CHECK(runs.course.figures().given_up == 1);
+}
