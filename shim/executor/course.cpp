@@ -12,6 +12,7 @@ constexpr std::size_t kMeasured = 5;      // iterations of a way before it is ju
 constexpr std::size_t kKept = 64;         // iterations whose times are kept
 constexpr double kWorse = 1.02;           // a way that takes so much longer than the one before is given up ...
 constexpr double kBetter = 0.995;         // ... and one that was to be better if it is not
+constexpr double kMuchBetter = 0.95;      // what demand paging has to be for a plan to be given up after a comparison
 constexpr std::size_t kCompared = 10;     // iterations of a plan before it is compared with its promise
 constexpr int kImproved = 3;              // times that it is tried to improve it
 constexpr double kFallsShort = 1.1;       // a plan that takes so much longer than it promised may be worse than none
@@ -174,9 +175,9 @@ Course::Judgement Course::judge() {
         if (now.size() < kMeasured || then.empty() || std::exchange(way.judged[kind], true)) continue;
         const Nanoseconds is(settled(now)), was(settled(then));
         profiler::Adaptation* const adaptation = way.adaptation >= 0 ? &adaptations_[static_cast<std::size_t>(way.adaptation)] : nullptr;
-        const bool stays = static_cast<double>(is.value) <= (adaptation ? kBetter : kWorse) * static_cast<double>(was.value);
-        if (adaptation) adaptation->measured = is, adaptation->kept = stays;
         const bool trial = std::exchange(way.trial, false);
+        const bool stays = static_cast<double>(is.value) <= (trial ? kMuchBetter : adaptation ? kBetter : kWorse) * static_cast<double>(was.value);
+        if (adaptation) adaptation->measured = is, adaptation->kept = stays;
         if (trial) std::ranges::copy(way.times, ways_.front().times);
         if (trial == stays) ++figures_.given_up;
         if (!stays) {
