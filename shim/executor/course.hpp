@@ -34,6 +34,7 @@ class Course {
     StreamsOf streams;                          // in which its ops were last
     std::unique_ptr<WriteWatch> watch;          // until what it saw was taken, or it gave up
     std::uint64_t watched = 0;                  // ops up to here have to complete first
+    std::uint64_t awaited = 0;                  // the end of ops up to here is waited for: a mark behind them is due in each stream
     std::uint64_t followed_at = 0;              // when it was last followed, in ops
     const bool restored = false;                // an earlier run stored it ...
     bool stored = false;                        // ... and its plan is good

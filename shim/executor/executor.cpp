@@ -360,18 +360,19 @@ void Executor::after(const Place& place, const pager::Op& op) noexcept try {
     const std::int32_t step = place.step;
     if (step == Follower::nowhere) return;
     bool tried = false;
+    std::uint64_t queued = 0;
     if (proves_.load(std::memory_order_relaxed)) {
         std::lock_guard lock(proof_mutex_);
         tried = proving_ && proving_ == place.course;
         if (tried) proving_->proof->after(step, op.stream);
+        if (tried && proving_->proof->queued()) queued = proving_->proof->number();
     }
     std::lock_guard lock(mutex_);
     if (!active_ || active_->step != step || !on()) return;
     WriteWatch* const watch = active_->watch.get();
-    if (watch && watch->queued() && !active_->watched) {
-        active_->watched = pager_.streams().now();
-        pager_.streams().mark(*op.slot);
-    }
+    if (watch && watch->queued() && !active_->watched) queued = active_->watched = pager_.streams().now();
+    active_->awaited = std::max(active_->awaited, queued);
+    if (op.slot->marked.load(std::memory_order_relaxed) < active_->awaited) pager_.streams().mark(*op.slot);
     if ((watch && watch->at_work()) || tried) whole_ = false;   // that takes its time
     if (step == 0) {
         timer_.begin(op.stream, active_->tag(whole_ && last_ == active_), whole_);

@@ -25,11 +25,6 @@ void Executor::make_replayer() {
 bool Executor::begin_proof(Course& course) {
     const bool gains = settings_.planner->needs_recompute || static_cast<double>(course.sequence.plan_trace.header.ideal.value) < kFasterByPlan * static_cast<double>(course.promised.value);
     if (!settings_.recompute || !gains) return false;
-    for (const profiler::TraceOp& op : course.sequence.plan_trace.ops)
-        if (op.stream != 0) {
-            (settings_.planner->needs_recompute ? settings_.note : settings_.say)("sequence " + std::to_string(course.id) + " runs in several streams: nothing of it is dropped");
-            return false;
-        }
     std::lock_guard lock(mutex_);
     // What is in graphs is known node by node only where they are launched so; what outlives the iteration has no time to be dropped.
     const Sequence& sequence = course.sequence;
@@ -81,7 +76,7 @@ void Executor::end_proof(Course& course, bool resumed) {
 // True: it is over.
 bool Executor::look_at_proof(Course& course) {
     std::lock_guard proof(proof_mutex_);
-    if (course.proof->queued() && pager_.streams().complete(pager_.streams().all_streams(), course.proof->number())) course.proof->evaluate();
+    if (course.proof->queued() && pager_.streams().complete(course.proof->streams(), course.proof->number())) course.proof->evaluate();
     if (!course.proof->over()) return false;
     proving_ = nullptr;
     proves_.store(false);
@@ -111,7 +106,7 @@ static std::string unchanged_lines(const profiler::Trace& may, const profiler::T
 Executor::Watched Executor::look_at_watch(Course& course, profiler::Trace& trace) {
     std::lock_guard lock(mutex_);
     const bool over = !course.watch || course.watch->gave_up();
-    const bool seen = !over && course.watch->queued() && course.watched && pager_.streams().complete(pager_.streams().all_streams(), course.watched);
+    const bool seen = !over && course.watch->queued() && course.watched && pager_.streams().complete(course.watch->streams(), course.watched);
     if (!over && !seen) return Watched::pending;
     if (seen) {
         const WriteWatch::Seen uses = course.watch->apply(trace);

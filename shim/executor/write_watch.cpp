@@ -50,6 +50,7 @@ void WriteWatch::submitted(std::int32_t step, const pager::Op& op, const Followe
         if (round_ == kWhole && next_ == static_cast<std::int32_t>(sequence_.steps.size())) round_ = kFirst;
         else round_ = begin() ? kWhole : kGaveUp;
         next_ = 0;
+        if (round_ == kWhole) streams_ = 0;
     }
     if (!at_work()) return;
     CUcontext current = nullptr;
@@ -60,6 +61,7 @@ void WriteWatch::submitted(std::int32_t step, const pager::Op& op, const Followe
         return;
     }
     ++next_;
+    streams_ |= op.slot->bit();
     const Sequence::Step& known = sequence_.steps[static_cast<std::size_t>(step)];
     for (std::uint32_t i = known.first; i < known.first + known.count; ++i) {
         if (round_ == kFirst && !again_[i]) continue;

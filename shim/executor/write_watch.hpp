@@ -33,7 +33,8 @@ class WriteWatch {
     void context_destroying(CUcontext context);
 
     bool at_work() const { return round_ == kWhole || round_ == kFirst; }
-    bool queued() const { return round_ == kQueued; }    // once the ops submitted so far have completed, apply() may be called
+    bool queued() const { return round_ == kQueued; }    // once the ops submitted so far have completed, apply() may be called ...
+    std::uint64_t streams() const { return streams_; }   // ... those on these streams (StreamSlot::bit())
     bool gave_up() const { return round_ == kGaveUp; }
     // `trace`: the sequence's plan_trace. Buffers that an op was not seen to change are read by it and no more.
     struct Seen {
@@ -57,6 +58,7 @@ class WriteWatch {
     std::int32_t last_first_ = -1;       // the last step with a repetition
     std::int32_t next_ = 0;
     Round round_ = kWaits;
+    std::uint64_t streams_ = 0;
     CUcontext context_ = nullptr;        // memory_'s
     Words* memory_ = nullptr;            // pinned: kStreams slots of the kernel, then the answers
 };

@@ -195,6 +195,7 @@ void Proof::before(std::int32_t k, const LaunchSource* source, CUstream stream) 
         state_ = answers_ ? kRuns : kOver;
         next_ = 0;
         begun_ = false;
+        streams_ = 0;
     }
     if (state_ != kRuns) return;
     if (k != next_ || begun_) {
@@ -215,10 +216,10 @@ void Proof::after(std::int32_t k, CUstream stream) {
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
     if (!op.refused && round_ >= 0) op.refused = repeat(k, stream);
     give_back(stream);
-    if (k + 1 != static_cast<std::int32_t>(known_.ops.size())) return;
     pager::StreamTable& streams = work_.pager().streams();
+    streams_ |= streams.slot(stream).bit();
+    if (k + 1 != static_cast<std::int32_t>(known_.ops.size())) return;
     number_ = streams.now();
-    streams.mark(streams.slot(stream));
     state_ = kQueued;
 }
 

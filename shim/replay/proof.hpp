@@ -45,9 +45,11 @@ class Proof {
     void lost(CUstream stream);
     void context_destroying(CUcontext context);
 
-    // The round's ops were all submitted, the last one before this number (StreamTable): once they have completed, evaluate().
+    // The round's ops were all submitted, to these streams, the last one before this number (StreamTable): once they have
+    // completed, evaluate().
     bool queued() const { return state_ == kQueued; }
     std::uint64_t number() const { return number_; }
+    std::uint64_t streams() const { return streams_; }
     bool over() const { return state_ == kOver; }
     bool failed() const { return state_ == kOver && !done_; }
     // Takes in what the round found, and begins the next one.
@@ -79,7 +81,7 @@ class Proof {
     int round_ = -1;
     std::int32_t next_ = 0;
     bool begun_ = false;                 // between before() and after() of next_
-    std::uint64_t number_ = 0;
+    std::uint64_t number_ = 0, streams_ = 0;
     std::uint32_t fills_ = 0;            // so far
     std::vector<std::uint32_t> first_;   // per step: its uses' answers
     std::vector<char> fresh_;            // per use of the program's: the first one of a transient

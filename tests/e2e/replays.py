@@ -12,7 +12,7 @@ from tests.e2e.harness import BUILD, FULL, WORKLOADS, Run, Suite, asked_for_help
 ITERATIONS = 40
 MODEL = dict(SOFTGPU_DEVICES=2, SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=1e8, SOFTGPU_D2H=1e8, SOFTGPU_GRANULARITY=4096, UDNNMEM_TEST_LOOK_MS=300)
 MEMORY = 420_000  # of 720,000 bytes
-MAY = ("pure", "in_place", "update", "integer_atomics", "statistics", "mask", "varying", "struct", "aliasing", "cooperative", "buffer", "attributes", "copied", "filled", "with_state", "graphs", "counter", "beside_table")
+MAY = ("pure", "in_place", "update", "integer_atomics", "statistics", "mask", "varying", "struct", "aliasing", "cooperative", "buffer", "attributes", "copied", "filled", "with_state", "graphs", "counter", "beside_table", "two_streams")
 REFUSED = {
     "self_modifying": None, "partial": None, "rare_write": None, "rare_keep": None, "rare_scalar": None, "neighbour": None, "unloaded": None, "append": None, "turns": None, "ends": None, "chosen": None,
     "address": "gives other bits", "float_atomics": "adds floating-point numbers", "clock_reader": "reads a clock", "volatile_reader": "others may be writing",
@@ -22,7 +22,7 @@ REFUSED = {
 # What is neither: programs that do something else at times. What has to be said of them.
 OTHERS = dict.fromkeys(("captured", "evaluated", "larger", "second_device", "gated", "loader", "exiting", "outlived", "bursts", "escapes"), "sequence 0: 33 of 36 ops may be run again")
 OTHERS["streams"] = "50 of 53 ops may be run again"
-SAMPLE = ("append", "ends", "counter", "beside_table", "captured", "evaluated", "second_device", "streams", "gated", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
+SAMPLE = ("append", "ends", "counter", "beside_table", "two_streams", "captured", "evaluated", "second_device", "streams", "gated", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
 DROPPED = re.compile(r"(\d+) buffers dropped and computed again")
 
 

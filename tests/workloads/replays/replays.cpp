@@ -2,12 +2,14 @@
 // the way back, as a training iteration would. Prints a checksum of its state after each iteration. What a kind needs beside
 // its activations (state, statistics, variables, tables) is part of the checksum. REPLAYS_COMMENT is added to the kernels' PTX.
 // The kind `random` is a network drawn by SEED: each activation is made by kernels of another kind, from one of the last four
-// before it, in whole or in part, and read on the way back once or more, in an order that is drawn too.
+// before it, in whole or in part, and read on the way back once or more, in an order that is drawn too; `random_streams`: in three
+// streams, each op behind those that it has to come after and no others.
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -44,6 +46,13 @@ struct Chain {
   unsigned* pinned = nullptr;
   std::thread loader;
   CUdeviceptr x[kLayers + 1];
+  std::array<CUstream, 3> lanes{};     // `random_streams`; what follows too, of this iteration
+  struct Uses {
+    std::vector<CUevent> read, written;
+  };
+  std::map<CUdeviceptr, Uses> uses;
+  std::vector<CUevent> events;
+  std::size_t ended = 0;               // ops that have an event
 
   CUfunction function(const char* name) {
     CUfunction f;
@@ -75,8 +84,11 @@ struct Chain {
     CHECK(cuMemsetD32(extra + kSmall * 4, 9, kSmall));
     for (CUdeviceptr p : {state, gradient, wide}) CHECK(cuMemsetD32(p, 5, g_words));
     CHECK(cuMemsetD32(extra, 3, kSmall));
-    if (kind == "streams" || gated()) CHECK(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
-    if (kind == "streams") {
+    const bool streams = kind == "streams" || kind == "two_streams";
+    if (streams || gated()) CHECK(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
+    if (kind == "random_streams")
+      for (CUstream& lane : lanes) CHECK(cuStreamCreate(&lane, CU_STREAM_NON_BLOCKING));
+    if (streams) {
       for (CUevent* event : {&made, &read}) CHECK(cuEventCreate(event, CU_EVENT_DISABLE_TIMING));
     }
     if (kind == "pinned" || gated()) {
@@ -130,7 +142,7 @@ struct Chain {
     else if (kind == "integer_atomics") activation("zero", in, out), activation("integer_atomics", in, out);
     else if (kind == "copied") CHECK(cuMemcpyDtoDAsync(out, in, g_words * 4, stream));
     else if (kind == "filled") CHECK(cuMemsetD32Async(out, salt, g_words, stream)), launch("update", in, out, extra, g_words, salt);
-    else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated" || kind == "captured" || kind == "streams" || kind == "second_device" || kind == "counter" || kind == "exiting" || kind == "outlived" || kind == "bursts" || kind == "escaped" || kind == "escapes" || kind == "exported" || gated()) activation("pure", in, out);
+    else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated" || kind == "captured" || kind == "streams" || kind == "two_streams" || kind == "second_device" || kind == "counter" || kind == "exiting" || kind == "outlived" || kind == "bursts" || kind == "escaped" || kind == "escapes" || kind == "exported" || gated()) activation("pure", in, out);
     else if (kind == "chosen") activation("pure", iteration > 24 && l == 6 ? x[3] : in, out);
     else if (kind == "ends") activation("with_state", in, out), launch("over", few, few + kSmall * 4, salt);
     else if (kind == "beside_table" || kind == "escaped_small") activation("with_state", in, out);
@@ -232,16 +244,24 @@ struct Chain {
     CHECK(cuStreamDestroy(other));
   }
 
+  // What follows goes to the other stream, behind all so far in this one.
+  void turn() {
+    CHECK(cuEventRecord(made, stream));
+    std::swap(stream, beside);
+    CHECK(cuStreamWaitEvent(stream, made, 0));
+  }
+
   // Read once more, from some iteration on by another stream, which waits for the way forward and no more.
   void back_beside(int l) {
     const CUstream first = stream;
-    if (iteration > 24) {
+    const bool other = iteration > 24 || kind == "two_streams";
+    if (other) {
       CHECK(cuStreamWaitEvent(beside, made, 0));
       stream = beside;
     }
     launch("back", wide, x[l], g_words, static_cast<unsigned>(l));
     stream = first;
-    if (iteration <= 24) return;
+    if (!other) return;
     CHECK(cuEventRecord(read, beside));
     CHECK(cuStreamWaitEvent(stream, read, 0));
   }
@@ -291,37 +311,73 @@ struct Chain {
     return v % below;
   }
 
+  bool at_random() const { return kind == "random" || kind == "random_streams"; }
+
+  // `submit` submits an op that reads and writes these, where there are lanes to one of them.
+  template <class Submit>
+  void ordered(const std::vector<CUdeviceptr>& reads, const std::vector<CUdeviceptr>& writes, Submit submit) {
+    if (!lanes[0]) return submit();
+    stream = lanes[drawn(7, static_cast<unsigned>(ended), 3)];
+    const auto after = [this](const std::vector<CUevent>& others) {
+      for (CUevent e : others) CHECK(cuStreamWaitEvent(stream, e, 0));
+    };
+    for (CUdeviceptr at : reads) after(uses[at].written);
+    for (CUdeviceptr at : writes) after(uses[at].written), after(uses[at].read);
+    submit();
+    if (ended == events.size()) CHECK(cuEventCreate(&events.emplace_back(), CU_EVENT_DISABLE_TIMING));
+    CHECK(cuEventRecord(events[ended], stream));
+    for (CUdeviceptr at : reads) uses[at].read.push_back(events[ended]);
+    for (CUdeviceptr at : writes) uses[at] = {{}, {events[ended]}};
+    ++ended;
+  }
+
+  // Every lane's ops so far are followed by what comes next, on one of them.
+  void join_lanes() {
+    for (CUevent e : events) CHECK(cuStreamWaitEvent(stream, e, 0));
+    uses.clear();
+    ended = 0;
+  }
+
+  void make_at_random(unsigned what, CUdeviceptr in, CUdeviceptr& out, unsigned count) {
+    CHECK(cuMemAllocAsync(&out, g_words * 4, stream));
+    const auto kernel = [&](const char* name, CUdeviceptr also) { launch(name, in, out, also, count, salt); };
+    switch (what) {
+      case 0: kernel("pure", extra), kernel("in_place", extra); break;
+      case 1: CHECK(cuMemsetD32Async(out, salt, g_words, stream)), kernel("update", extra); break;
+      case 2: CHECK(cuMemsetD8Async(out, 3, g_words * 4, stream)), kernel("integer_atomics", extra); break;
+      case 3: CHECK(cuMemcpyDtoDAsync(out, in, count * 4, stream)); break;
+      case 4: kernel("with_state", extra), launch("advance", in, out, extra, count, salt); break;
+      case 5: kernel("statistics", extra); break;
+      case 6: kernel("mask", wide); break;
+      case 7: kernel("pure", extra), launch("aliasing", out, in, in, out, count, salt); break;
+      case 8: kernel("self_modifying", extra); break;
+      case 9: CHECK(cuMemsetD32Async(out, salt, g_words, stream)), kernel("partial", extra); break;
+      default: kernel("pure", extra); break;
+    }
+  }
+
   void iterate_at_random() {
     unsigned good[kLayers + 1] = {g_words};   // words of each activation that hold something
     for (unsigned l = 0; l < kLayers; l++) {
-      const unsigned from = l - drawn(0, l, std::min(l, 3u) + 1);
-      CHECK(cuMemAllocAsync(&x[l + 1], g_words * 4, stream));
+      const unsigned from = l - drawn(0, l, std::min(l, 3u) + 1), what = drawn(2, l, 11);
       const unsigned count = drawn(1, l, 4) ? good[from] : std::max(good[from] / 2, 1024u);
-      const CUdeviceptr in = x[from], out = x[l + 1];
+      good[l + 1] = what == 1 || what == 2 || what == 9 ? g_words : count;
       salt = l;
-      good[l + 1] = count;
-      const auto kernel = [&](const char* name, CUdeviceptr also) { launch(name, in, out, also, count, salt); };
-      switch (drawn(2, l, 11)) {
-        case 0: kernel("pure", extra), kernel("in_place", extra); break;
-        case 1: CHECK(cuMemsetD32Async(out, l, g_words, stream)), kernel("update", extra), good[l + 1] = g_words; break;
-        case 2: CHECK(cuMemsetD8Async(out, 3, g_words * 4, stream)), kernel("integer_atomics", extra), good[l + 1] = g_words; break;
-        case 3: CHECK(cuMemcpyDtoDAsync(out, in, count * 4, stream)); break;
-        case 4: kernel("with_state", extra), launch("advance", in, out, extra, count, salt); break;
-        case 5: kernel("statistics", extra); break;
-        case 6: kernel("mask", wide); break;
-        case 7: kernel("pure", extra), launch("aliasing", out, in, in, out, count, salt); break;
-        case 8: kernel("self_modifying", extra); break;
-        case 9: CHECK(cuMemsetD32Async(out, l, g_words, stream)), kernel("partial", extra), good[l + 1] = g_words; break;
-        default: kernel("pure", extra); break;
-      }
+      std::vector<CUdeviceptr> reads, writes;
+      (what == 8 ? writes : reads).push_back(x[from]);
+      (what == 4 || what == 5 ? writes : reads).push_back(extra);
+      if (what == 6) writes.push_back(wide);
+      ordered(reads, writes, [&] { make_at_random(what, x[from], x[l + 1], count); });
+      if (ended) uses[x[l + 1]].written = {events[ended - 1]};
     }
     for (unsigned l = kLayers; l > 0; l--) {
       const unsigned also = 1 + drawn(3, l, l);
-      launch("back", gradient, x[also], good[also], l);
-      if (also != l) launch("back", gradient, x[l], good[l], l + 1);
-      if (!drawn(4, l, 3)) launch("back", wide, x[l], std::min(good[l], kSmall), l);
-      CHECK(cuMemFreeAsync(x[l], stream));
+      ordered({x[also]}, {gradient}, [&] { launch("back", gradient, x[also], good[also], l); });
+      if (also != l) ordered({x[l]}, {gradient}, [&] { launch("back", gradient, x[l], good[l], l + 1); });
+      if (!drawn(4, l, 3)) ordered({x[l]}, {wide}, [&] { launch("back", wide, x[l], std::min(good[l], kSmall), l); });
+      ordered({}, {x[l]}, [&] { CHECK(cuMemFreeAsync(x[l], stream)); });
     }
+    if (ended) join_lanes();
   }
 
   unsigned sum_of_activations() {
@@ -382,13 +438,17 @@ struct Chain {
     if (kind == "evaluated") std::this_thread::sleep_for(std::chrono::milliseconds(30));   // so that rounds of a proof begin anywhere
     std::vector<unsigned> host(g_words);
     for (unsigned i = 0; i < g_words; i++) host[i] = fill_word(i, static_cast<unsigned>(iteration));
-    CHECK(cuMemcpyHtoDAsync(input, host.data(), g_words * 4, stream));
+    const bool turns = kind == "two_streams";
+    if (turns) turn();
+    ordered({}, {input}, [&] { CHECK(cuMemcpyHtoDAsync(input, host.data(), g_words * 4, stream)); });
+    if (turns) turn();
     if (kind == "neighbour") CHECK(cuMemsetD32Async(extra + kSmall * 4, static_cast<unsigned>(iteration), kSmall, stream));
     if (kind == "table_writer") launch("make_table", extra, wide);
     x[0] = input;
     if (kind == "graphs" || kind == "lasting_graphs") iterate_by_graphs();
-    else if (kind == "random") iterate_at_random();
+    else if (at_random()) iterate_at_random();
     else for (int l = 0; l < kLayers; l++) {
+      if (turns) turn();
       CHECK(cuMemAllocAsync(&x[l + 1], g_words * 4, stream));
       if (kind == "partial" || kind == "rare_keep") CHECK(cuMemcpyDtoDAsync(x[l + 1], wide, g_words * 4, stream));
       forward(l);
@@ -399,10 +459,10 @@ struct Chain {
     if (iteration == 39 && (kind == "exiting" || kind == "outlived")) leave();
     if (iteration == 30 && kind == "second_device") use_another_device();
     const CUdeviceptr into = evaluates() ? wide : gradient;
-    for (int l = kind == "random" || kind == "graphs" || kind == "lasting_graphs" ? 0 : kLayers; l > 0; l--) {
+    for (int l = at_random() || kind == "graphs" || kind == "lasting_graphs" ? 0 : kLayers; l > 0; l--) {
       if (gated() && iteration > 24 && iteration % 6 == 1) gate(l);
       launch(kind == "address" ? "back_address" : "back", into, x[l], g_words, static_cast<unsigned>(l));
-      if (kind == "streams") back_beside(l);
+      if (made) back_beside(l);
       if (kind != "loader") CHECK(cuMemFreeAsync(x[l], stream));
     }
     if (kind == "loader") {
@@ -410,7 +470,7 @@ struct Chain {
       for (int l = kLayers; l > 0; l--) CHECK(cuMemFreeAsync(x[l], stream));
     }
     launch("back", state, into, g_words, 1u);
-    if (kind == "random" || kind == "streams") launch("back", state, wide, g_words, 3u);
+    if (at_random() || made) launch("back", state, wide, g_words, 3u);
     if (kind == "table_writer") launch("back", state, wide, g_words, 2u);
     if (kind == "global_counter") launch("read_counter", extra);
     printf("%d %08x\n", iteration, checksum());
