@@ -180,12 +180,12 @@ CUresult Executor::replay_for(const Place& place, const pager::Op& op, const rep
     const auto k = static_cast<std::size_t>(place.step);
     replayer.check();
     if (replayer.any()) {
-        if (place.breaks) result = replayer.restore_all(op.stream);
+        if (place.breaks) result = replayer.restore_all(false);
         else if (rows && !rows->first_replay.empty())
             for (std::uint32_t i = rows->first_replay[k]; i < rows->first_replay[k + 1] && result == CUDA_SUCCESS; ++i)
                 result = replayer.replay(*rows->replays[i].slice, op.stream);
     }
-    if (result == CUDA_SUCCESS) result = replayer.follow_replays(op.stream);   // they read what is saved anew
+    if (result == CUDA_SUCCESS) result = replayer.follow_replays(op);   // a proof copies what it names
     if (rows && !rows->kept.empty() && rows->kept[k]) replayer.keep(place.course->known, place.step, place.epoch, source, op.stream);
     if (proves_.load(std::memory_order_relaxed)) {
         std::lock_guard lock(proof_mutex_);
@@ -214,12 +214,14 @@ void Executor::note_epoch(Place& place, const pager::Op& op, bool goes_on) {
         if (c.get() == active_) place.course = c;
 }
 
-void Executor::releasing_now(CUdeviceptr address, CUstream stream) noexcept try {
+void Executor::releasing_now(CUdeviceptr address, CUstream stream, bool in_order) noexcept try {
     replay::Replayer& replayer = *replayer_.load();
-    if (!replayer.freed(address)) return;
-    // A drop that another thread had remembered may not be ordered yet: once the lock was free it is, and can be taken back.
-    { std::lock_guard lock(mutex_); }
-    replayer.restore_all(stream);
+    if (replayer.freed(address)) {
+        // A drop that another thread had remembered may not be ordered yet: once the lock was free it is, and can be taken back.
+        { std::lock_guard lock(mutex_); }
+        replayer.restore_all(false);
+    }
+    if (in_order) replayer.follow_users(address, stream);   // who has the memory next on the stream comes behind replays, too
 } catch (...) {
 }
 
@@ -229,7 +231,7 @@ void Executor::restore_now() noexcept try {
         std::lock_guard lock(mutex_);
         ++epoch_;
     }
-    replayer_.load()->restore_all(CU_STREAM_LEGACY, true);
+    replayer_.load()->restore_all(true);
 } catch (...) {
 }
 

@@ -98,7 +98,7 @@ class Executor {
     // Not CUDA_SUCCESS: that could not be done, and the op must not be submitted.
     CUresult follow_replays(const pager::Op& op) noexcept {
         replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
-        return replayer ? replayer->follow_replays(op.stream) : CUDA_SUCCESS;
+        return replayer ? replayer->follow_replays(op) : CUDA_SUCCESS;
     }
     // It is about to be handed to the driver: it waits for nothing any more.
     void submitting(const Place& place, const pager::Op& op) noexcept {
@@ -126,10 +126,10 @@ class Executor {
         replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
         if (replayer && replayer->keeps()) [[unlikely]] restore_beside_capture();
     }
-    // The allocation at `address` is about to be freed.
-    void releasing(CUdeviceptr address, CUstream stream) noexcept {
+    // The allocation at `address` is about to be freed; `in_order`: in that of `stream`, else once all that was submitted has completed.
+    void releasing(CUdeviceptr address, CUstream stream, bool in_order) noexcept {
         replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
-        if (replayer && replayer->keeps()) [[unlikely]] releasing_now(address, stream);
+        if (replayer && replayer->keeps()) [[unlikely]] releasing_now(address, stream, in_order);
     }
 
     // Orders are given no more, and the planning thread ends. One that is deep in a plan is not waited for: the executor has
@@ -204,7 +204,7 @@ class Executor {
 
     // The launch path's, without a lock.
     CUresult replay_for(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept;
-    void releasing_now(CUdeviceptr address, CUstream stream) noexcept;
+    void releasing_now(CUdeviceptr address, CUstream stream, bool in_order) noexcept;
     void restore_now() noexcept;
     void restore_beside_capture() noexcept;
 

@@ -135,7 +135,7 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     }
     if (Learner* learner = s->learning()) learner->recorder.released(at);
     s->sharing().freed(at);
-    if (executor::Executor* plan = s->executor()) plan->releasing(at, CU_STREAM_LEGACY);
+    if (executor::Executor* plan = s->executor()) plan->releasing(at, CU_STREAM_LEGACY, false);
     const CUresult result = b->device->free(at, nullptr, false);
     return result != CUDA_SUCCESS ? result : waited;
 }
@@ -153,7 +153,7 @@ CUresult free_async(CUdeviceptr at, CUstream stream, const char*, Submit real) n
     if (s->pager().streams().is_capturing(stream)) return CUDA_ERROR_INVALID_VALUE;   // a graph frees only what a graph allocates
     if (Learner* learner = s->learning()) learner->recorder.released(at);
     s->sharing().freed(at);
-    if (executor::Executor* plan = s->executor()) plan->releasing(at, stream);
+    if (executor::Executor* plan = s->executor()) plan->releasing(at, stream, true);
     return b->device->free(at, stream, true);
 }
 

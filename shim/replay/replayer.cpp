@@ -35,6 +35,8 @@ class InContext {
     bool pushed_;
 };
 
+std::uint32_t lanes_at(const pager::Buffer& b) { return b.replay_reads.load(std::memory_order_relaxed) | b.replay_writes.load(std::memory_order_relaxed); }
+
 bool has(const std::vector<std::int32_t>& list, std::int32_t value) { return std::find(list.begin(), list.end(), value) != list.end(); }
 
 }  // namespace
@@ -124,7 +126,8 @@ bool Replayer::save(const std::shared_ptr<Known>& known, KnownOp& op, CUstream s
             if (device_.take_scratch(use.bytes, stream, use.copy) != CUDA_SUCCESS) return use.copy = 0, false;
             saved_.emplace_back(known, use.copy);
         }
-        if (work_.copy(use.copy, op.base(u), use.bytes, stream) != CUDA_SUCCESS) return false;
+        // A replay may still be reading what was saved in the iteration before.
+        if (follow_users(use.copy, stream) != CUDA_SUCCESS || work_.copy(use.copy, op.base(u), use.bytes, stream) != CUDA_SUCCESS) return false;
     }
     return true;
 }
@@ -146,7 +149,9 @@ bool Replayer::may_drop(std::shared_ptr<const Known> known, std::shared_ptr<cons
         report_ = work_.answers(OwnWork::report_answers);
         stopped_.store(report_);
     }
-    if (!report_ || (!done_ && pager_.driver().cuEventCreate(&done_, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)) return false;
+    for (Lane& lane : lanes_)
+        if (!lane.done && pager_.driver().cuEventCreate(&lane.done, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return false;
+    if (!report_) return false;
     purge();
     Entry entry{known, slice, logical, b->id, b->last_use.load(), {}};
     Part part = part_for(*known, *slice, {logical});
@@ -167,42 +172,91 @@ bool Replayer::may_drop(std::shared_ptr<const Known> known, std::shared_ptr<cons
     return true;
 }
 
-// `work` submits to the stream that it is given: `stream`, unless it waits or nothing can be submitted there; else our own, which
-// is waited for.
+// `work` submits to the stream that it is given: `stream`, unless nothing can be submitted there, or our own, which is waited for
+// then.
 template <class Work>
-CUresult Replayer::on_a_stream(CUstream stream, bool waits, Work work) {
-    const pager::Driver& d = pager_.driver();
+CUresult Replayer::on_a_stream(CUstream stream, Work work) {
     // The device may be waiting for the thread that this is: it does not wait for the device unless it must.
-    if (!waits && work_.context() && !pager_.streams().capturing() && pager_.streams().slot(stream).context == work_.context()) {
-        const CUresult follows = follow_replays(stream);   // what a slice reads may have been computed again elsewhere
-        return follows == CUDA_SUCCESS ? work(stream) : follows;
-    }
+    if (work_.context() && !pager_.streams().capturing() && pager_.streams().slot(stream).context == work_.context()) return work(stream);
+    return on_our_own(true, work);
+}
+
+template <class Work>
+CUresult Replayer::on_our_own(bool waits, Work work) {
+    const pager::Driver& d = pager_.driver();
+    const pager::Relaxed relaxed(d);
     const InContext context(d, work_.context());
     CUresult result = own_ ? CUDA_SUCCESS : !work_.context() ? CUDA_ERROR_INVALID_CONTEXT : d.cuStreamCreate(&own_, CU_STREAM_NON_BLOCKING);
-    if (result == CUDA_SUCCESS) result = follow_replays(own_);
     if (result != CUDA_SUCCESS) {
         pager_.fail("what was dropped cannot be computed again, for there is no stream for it (CUDA error " + std::to_string(static_cast<int>(result)) + "): the program is stopped with a CUDA error");
         return CUDA_ERROR_UNKNOWN;
     }
     result = work(own_);
-    return result == CUDA_SUCCESS ? d.cuStreamSynchronize(own_) : result;
+    return result == CUDA_SUCCESS && waits ? d.cuStreamSynchronize(own_) : result;
+}
+
+std::uint32_t Replayer::lanes_using(const pager::Op& op) {
+    std::uint32_t lanes = 0;
+    for (std::uint32_t i = 0; i < op.count; ++i) lanes |= lanes_at(*op.buffers[i]);
+    for (const pager::Buffer* b : op.more) lanes |= lanes_at(*b);
+    return lanes;
+}
+
+// The lane of what is to be replayed on `stream`. Where all are taken, of one whose replays it then comes behind.
+std::size_t Replayer::lane_of(CUstream stream) {
+    const pager::Driver& d = pager_.driver();
+    const std::uint64_t life = pager_.streams().slot(stream).life;
+    std::lock_guard lock(done_mutex_);
+    for (std::size_t i = 0; i < lanes_.size(); ++i)
+        if (lanes_[i].life == life) return i;
+    const pager::Relaxed relaxed(d);
+    std::size_t lane = life % lanes_.size();
+    for (std::size_t i = 0; i < lanes_.size(); ++i)
+        if (!(pending_.load() >> i & 1) || d.cuEventQuery(lanes_[i].done) == CUDA_SUCCESS) lane = i;
+    d.cuStreamWaitEvent(stream, lanes_[lane].done, 0);
+    lanes_[lane].life = life;
+    return lane;
+}
+
+// A replay in that lane is about to read or write the memory at `at`, on its stream: after those in others that do.
+CUresult Replayer::use(CUdeviceptr at, bool writes, std::size_t lane, CUstream stream) {
+    pager::Buffer* const b = pager_.find(at);
+    if (!b) return CUDA_SUCCESS;
+    (writes ? b->replay_writes : b->replay_reads).fetch_or(1u << lane);
+    return wait_for(writes ? lanes_at(*b) : b->replay_writes.load(), stream);
+}
+
+CUresult Replayer::follow_users(CUdeviceptr at, CUstream stream) {
+    const pager::Buffer* const b = pager_.find(at);
+    return b ? wait_for(lanes_at(*b), stream) : CUDA_SUCCESS;
 }
 
 // Before anything that was computed again counts as there.
-CUresult Replayer::note_replayed(CUstream stream) {
+CUresult Replayer::note_replayed(std::size_t lane, CUstream stream) {
     std::lock_guard lock(done_mutex_);
-    const CUresult result = pager_.driver().cuEventRecord(done_, stream);
-    ++runs_;
-    replayed_on_.store(pager_.streams().slot(stream).life, std::memory_order_release);
+    const CUresult result = pager_.driver().cuEventRecord(lanes_[lane].done, stream);
+    ++lanes_[lane].runs;
+    pending_.fetch_or(1u << lane, std::memory_order_release);
     return result;
 }
 
-CUresult Replayer::wait_for_replays(CUstream stream) {
-    std::lock_guard lock(done_mutex_);
+CUresult Replayer::wait_for(std::uint32_t lanes, CUstream stream) {
+    if (!(lanes & pending_.load(std::memory_order_acquire))) return CUDA_SUCCESS;
+    const pager::Driver& d = pager_.driver();
     const std::uint64_t life = pager_.streams().slot(stream).life;
-    if (!done_ || (waited_.life == life && waited_.runs == runs_)) return CUDA_SUCCESS;
-    const CUresult result = pager_.driver().cuStreamWaitEvent(stream, done_, 0);
-    if (result == CUDA_SUCCESS) waited_ = {life, runs_};
+    std::lock_guard lock(done_mutex_);
+    CUresult result = CUDA_SUCCESS;
+    for (std::size_t i = 0; i < lanes_.size() && result == CUDA_SUCCESS; ++i) {
+        Lane& lane = lanes_[i];
+        if (!(lanes & pending_.load() & 1u << i) || lane.life == life || (lane.follower == life && lane.followed == lane.runs)) continue;
+        const pager::Relaxed relaxed(d);
+        if (d.cuEventQuery(lane.done) == CUDA_SUCCESS) {
+            pending_.fetch_and(~(1u << i));
+            continue;
+        }
+        result = d.cuStreamWaitEvent(stream, lane.done, 0);
+        if (result == CUDA_SUCCESS) lane.follower = life, lane.followed = lane.runs;
+    }
     return result;
 }
 
@@ -234,6 +288,7 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
     // Seen from outside for as long as its work is handed over.
     const std::uint64_t shown = wanted.empty() ? 0 : pager_.sink().move_began("replay", BufferId(static_cast<std::int32_t>(targets.begin()->second.buffer->id)), Bytes(static_cast<std::int64_t>(targets.begin()->second.buffer->capacity)));
     std::unordered_map<std::int32_t, Scratch> scratch;
+    const std::size_t lane = lane_of(stream);
     CUresult result = CUDA_SUCCESS;
     std::vector<CUdeviceptr> bases;
     for (std::size_t i = 0; i < ops.size() && result == CUDA_SUCCESS; ++i) {
@@ -256,10 +311,12 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
                 }
                 base = place->second.at;
                 if (use.writes) place->second.made_by = ops[i];
+                if (use.saved && result == CUDA_SUCCESS) result = this->use(use.copy, false, lane, stream);
                 if (use.saved && result == CUDA_SUCCESS) result = work_.copy(base, use.copy, use.bytes, stream);
             } else if (pager::Buffer* input = pager_.find(base); input && input->dropped.load()) {
                 result = compute(input, stream);
             }
+            if (result == CUDA_SUCCESS) result = this->use(base, use.writes, lane, stream);
             bases.push_back(base);
         }
         if (result != CUDA_SUCCESS) break;
@@ -297,7 +354,7 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
         }
         ++figures_.replays;
     }
-    if (result == CUDA_SUCCESS) result = note_replayed(stream);
+    if (result == CUDA_SUCCESS) result = note_replayed(lane, stream);
     for (const auto& [logical, target] : targets) {
         if (result != CUDA_SUCCESS) break;
         pager::Buffer* const b = target.buffer;
@@ -335,7 +392,7 @@ CUresult Replayer::replay(const Slice& slice, CUstream stream) {
         if (it->second.slice.get() != &slice || !current(it)) continue;
         const std::shared_ptr<const Known> known = it->second.known;
         const std::shared_ptr<const Slice> kept = it->second.slice;
-        return on_a_stream(stream, false, [&](CUstream on) { return run(*known, *kept, on); });
+        return on_a_stream(stream, [&](CUstream on) { return run(*known, *kept, on); });
     }
     return CUDA_SUCCESS;
 }
@@ -343,10 +400,11 @@ CUresult Replayer::replay(const Slice& slice, CUstream stream) {
 CUresult Replayer::restore(pager::Buffer* b, CUstream stream, bool waits) {
     std::lock_guard lock(mutex_);
     if (!b->dropped.load()) return CUDA_SUCCESS;
-    return on_a_stream(stream, waits, [&](CUstream on) { return compute(b, on); });
+    const auto work = [&](CUstream on) { return compute(b, on); };
+    return waits ? on_our_own(true, work) : on_a_stream(stream, work);
 }
 
-CUresult Replayer::restore_all(CUstream stream, bool waits) {
+CUresult Replayer::restore_all(bool waits) {
     device_.cancel_drops();
     std::lock_guard lock(mutex_);
     CUresult result = CUDA_SUCCESS;
@@ -354,11 +412,12 @@ CUresult Replayer::restore_all(CUstream stream, bool waits) {
         auto at = entries_.begin();
         while (at != entries_.end() && !current(at)) ++at;
         if (at == entries_.end()) break;
-        result = on_a_stream(stream, waits, [&](CUstream on) { return compute(at->first, on); });
+        result = on_our_own(waits, [&](CUstream on) { return compute(at->first, on); });
     }
     if (result == CUDA_SUCCESS) entries_.clear();
     any_.store(!entries_.empty());
-    if (waits && done_ && result == CUDA_SUCCESS) result = pager_.driver().cuEventSynchronize(done_);
+    for (const Lane& lane : lanes_)
+        if (waits && lane.runs && result == CUDA_SUCCESS) result = pager_.driver().cuEventSynchronize(lane.done);
     return result;
 }
 
@@ -389,8 +448,8 @@ void Replayer::context_destroying(CUcontext context) {
     report_ = nullptr;
     {
         std::lock_guard done(done_mutex_);
-        done_ = nullptr;
-        replayed_on_.store(0);
+        lanes_ = {};
+        pending_.store(0);
     }
     for (const auto& [known, at] : saved_)
         if (const auto left = known.lock())

@@ -7,9 +7,9 @@
 //     program leaves the iteration, or does what nobody can follow, or frees what a slice reads, everything that depends on
 //     it is computed again (restore_all(), freed()).
 //   - A slice writes the dropped buffers and scratch memory, nothing else of the program's.
-//   - Replays go to the stream of the op that needs them, behind all replays so far; where there is none, to a stream of our
-//     own, which is waited for. Ops on other streams come after them (follow_replays()): the program's own events know
-//     nothing of what was computed again.
+//   - Replays go to the stream of the op that needs them; where none does, to a stream of our own. The
+//     program's own events know nothing of them: what is done on another stream with a buffer that a replay reads or writes
+//     comes after it (follow_replays(), freed()), and nothing else does: the stream may be waiting for that.
 //   - What was computed again counts as there only once there is an event behind it.
 // Thread-safe. A lock is held while kernels are submitted, which may wait for the pager, never for a launching thread; so with a
 // lease open nothing here is called but follow_replays().
@@ -17,6 +17,7 @@
 
 #include <cuda.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -49,17 +50,21 @@ class Replayer final : public pager::Restorer {
 
     CUresult restore(pager::Buffer* b, CUstream stream, bool waits) override;
     std::string why_stopped() override;
-    // Everything that is dropped; `waits`: on a stream of our own, by a thread of any context or of none.
-    CUresult restore_all(CUstream stream, bool waits = false);
+    // Everything that is dropped, on a stream of our own; `waits`: it is there then. By a thread of any context or of none.
+    CUresult restore_all(bool waits);
     // The allocation at `address` is about to be freed: what reads it is not dropped from now on. True: something that is
     // dropped, or was to be, does, and has to be computed again first.
     bool freed(CUdeviceptr address);
-    // Work that follows on `stream` comes after all replays so far: with the lease open, those of all that the op names. Not
-    // CUDA_SUCCESS: that could not be done.
-    CUresult follow_replays(CUstream stream) {
-        const std::uint64_t on = replayed_on_.load(std::memory_order_acquire);
-        return !on || on == pager_.streams().slot(stream).life ? CUDA_SUCCESS : wait_for_replays(stream);
+    // What the op does comes after the replays of what it names: with the lease open, all of them. Not CUDA_SUCCESS: that could not
+    // be done.
+    CUresult follow_replays(const pager::Op& op) {
+        std::uint32_t lanes = pending_.load(std::memory_order_acquire);
+        if (!lanes) return CUDA_SUCCESS;
+        if (!op.everything) lanes &= lanes_using(op);
+        return lanes ? wait_for(lanes, op.stream) : CUDA_SUCCESS;
     }
+    // Likewise what comes next on `stream`, of the memory at `address`.
+    CUresult follow_users(CUdeviceptr address, CUstream stream);
     // Anything remembered? Are launches kept, so that freed() has to be told? One load each.
     bool any() const { return any_.load(std::memory_order_acquire); }
     bool keeps() const { return keeps_.load(std::memory_order_relaxed); }
@@ -88,11 +93,16 @@ class Replayer final : public pager::Restorer {
     using Entries = std::unordered_map<pager::Buffer*, Entry>;
     bool current(Entries::iterator at) const { return at->first->dropped.load() && at->first->id == at->second.id; }
     template <class Work>
-    CUresult on_a_stream(CUstream stream, bool waits, Work work);
+    CUresult on_a_stream(CUstream stream, Work work);
+    template <class Work>
+    CUresult on_our_own(bool waits, Work work);
     CUresult compute(pager::Buffer* b, CUstream stream);
     CUresult run(const Known& known, const Slice& slice, CUstream stream);
-    CUresult note_replayed(CUstream stream);
-    CUresult wait_for_replays(CUstream stream);
+    static std::uint32_t lanes_using(const pager::Op& op);
+    std::size_t lane_of(CUstream stream);
+    CUresult use(CUdeviceptr at, bool writes, std::size_t lane, CUstream stream);
+    CUresult note_replayed(std::size_t lane, CUstream stream);
+    CUresult wait_for(std::uint32_t lanes, CUstream stream);
     bool verify_now();
     bool is_whole(CUdeviceptr at, std::uint64_t bytes);
     void purge();
@@ -108,12 +118,14 @@ class Replayer final : public pager::Restorer {
     Entries entries_;
     CUstream own_ = nullptr;                  // in work_'s context
     std::mutex done_mutex_;                   // taken last, what follows: nothing is waited for with it held
-    CUevent done_ = nullptr;                  // behind all replays so far, in work_'s context ...
-    std::atomic<std::uint64_t> replayed_on_{0};   // ... the last one on the stream of this StreamSlot::life; 0: there was none
-    std::uint64_t runs_ = 0;                  // replays so far
-    struct {
-        std::uint64_t life = 0, runs = 0;
-    } waited_;                                // who came behind them last, and how many they were
+    struct Lane {                             // the replays of a stream
+        std::uint64_t life = 0;               // of its slot; 0: none
+        CUevent done = nullptr;               // behind all of them, in work_'s context
+        std::uint64_t runs = 0;               // so many
+        std::uint64_t follower = 0, followed = 0;   // the slot's life that came behind them last, and how many they were
+    };
+    std::array<Lane, 8> lanes_;
+    std::atomic<std::uint32_t> pending_{0};   // lanes that are not known to have completed, a bit each
     std::uint64_t* report_ = nullptr;         // see OwnWork::expect()
     std::atomic<const volatile std::uint64_t*> stopped_{nullptr};  // what report_ says
     std::mutex words_mutex_;

@@ -20,9 +20,9 @@ REFUSED = {
     "optional": "is given memory at times that it is not given at others", "lasting_graphs": None, "pointer_table": "holds addresses", "escaped": "that others may write to", "escaped_small": "that others may write to", "exported": "that others may write to", "table_writer": "holds addresses", "pinned": "",
 }
 # What is neither: programs that do something else at times. What has to be said of them.
-OTHERS = dict.fromkeys(("captured", "evaluated", "larger", "second_device", "gated", "loader", "exiting", "outlived", "bursts", "escapes"), "sequence 0: 33 of 36 ops may be run again")
+OTHERS = dict.fromkeys(("captured", "evaluated", "larger", "second_device", "gated", "gated_wait", "loader", "exiting", "outlived", "bursts", "escapes"), "sequence 0: 33 of 36 ops may be run again")
 OTHERS["streams"] = "50 of 53 ops may be run again"
-SAMPLE = ("append", "ends", "counter", "beside_table", "two_streams", "captured", "evaluated", "second_device", "streams", "gated", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
+SAMPLE = ("append", "ends", "counter", "beside_table", "two_streams", "captured", "evaluated", "second_device", "streams", "gated_wait", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
 DROPPED = re.compile(r"(\d+) buffers dropped and computed again")
 
 

@@ -266,15 +266,17 @@ struct Chain {
     CHECK(cuStreamWaitEvent(stream, read, 0));
   }
 
-  bool gated() const { return kind == "gated" || kind == "loader"; }
+  bool gated() const { return kind == "gated" || kind == "gated_wait" || kind == "loader"; }
 
   // On the way back the stream stands still, with work queued behind, until this thread lets it go; before it does, somebody loads
-  // something by another stream: the thread itself (`gated`), or another (`loader`), and the way back is submitted meanwhile.
+  // something by another stream: the thread itself (`gated`), which may wait for it (`gated_wait`), or another (`loader`), and the
+  // way back is submitted meanwhile.
   void gate(int l) {
     const auto load = [this] {
       static const std::vector<unsigned> some(g_words, 1);
       CHECK(cuCtxSetCurrent(context));
       CHECK(cuMemcpyHtoDAsync(loaded, some.data(), g_words * 4, beside));
+      if (kind == "gated_wait") CHECK(cuStreamSynchronize(beside));
     };
     if (l == kLayers) {
       CHECK(cuStreamSynchronize(stream));
@@ -282,10 +284,10 @@ struct Chain {
       pinned[0] = 0;
       CHECK(cuStreamWaitValue32(stream, pinned_at, 1, CU_STREAM_WAIT_VALUE_EQ));
     } else if (l == kLayers / 2) {
-      if (kind == "gated") load();
+      if (kind != "loader") load();
       else loader = std::thread(load), std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-    if (l != (kind == "gated" ? kLayers / 2 : 0)) return;
+    if (l != (kind == "loader" ? 0 : kLayers / 2)) return;
     *static_cast<volatile unsigned*>(pinned) = 1;
     if (loader.joinable()) loader.join();
   }
