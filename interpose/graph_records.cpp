@@ -219,7 +219,7 @@ NodeParamsPtr read_node(CUgraphNode node, CUgraphNodeType type) {
         case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
             CUDA_MEM_ALLOC_NODE_PARAMS m{};
             if (!driver_has(Symbol::cuGraphMemAllocNodeGetParams) || OWN(cuGraphMemAllocNodeGetParams)(node, &m) != CUDA_SUCCESS) return unknown_node(type);
-            if (const Handlers* up = state.handlers.load(std::memory_order_acquire); up && up->unmanaged_memory) up->unmanaged_memory(m.dptr, m.bytesize, true);
+            if (const Handlers* up = state.handlers.load(std::memory_order_acquire); up && up->unmanaged_memory) up->unmanaged_memory(m.dptr, m.bytesize, Outside::graph);
             auto p = only_the_drivers(type);
             p->spans.push_back({m.dptr, m.bytesize, Access::overwrite});
             return p;

@@ -127,6 +127,10 @@ enum class SyncScope : std::uint8_t { context, stream, event };
 // Why a buffer may no longer move: its physical memory became known to somebody else.
 enum class Escape : std::uint8_t { allocation_handle, shareable_handle, ipc, multicast, texture, external };
 
+// Memory that the device reaches and that is not the handlers': the host's (pinned, registered), the device's (mapped by the program, of
+// shared pools, managed), a graph's, which is there again whenever that is launched, and a variable of a module.
+enum class Outside : std::uint8_t { host, device, graph, variable };
+
 struct Handlers {
     // Memory. `real` is the program's own call, for what the handler does not want to manage.
     CUresult (*allocate)(const Allocation&, Submit real) noexcept;
@@ -177,10 +181,8 @@ struct Handlers {
     void (*event_destroying)(CUevent) noexcept = nullptr;
     // A node of a graph is made or changed: nothing runs, but the driver looks at the spans' addresses.
     CUresult (*graph_node)(const Span* spans, std::size_t count, Submit submit) noexcept = nullptr;
-    // Memory that the device reaches and that is not the handlers': the host's (pinned, registered, managed), at its device
-    // address, and the driver's own (mapped by the program, of shared pools): there from now on, or (bytes 0) no more. `for_good`: a graph's,
-    // which is there again whenever that is launched.
-    void (*unmanaged_memory)(CUdeviceptr, std::size_t bytes, bool for_good) noexcept = nullptr;
+    // At its device address, known to the program from now on; or (bytes 0) there no more.
+    void (*unmanaged_memory)(CUdeviceptr, std::size_t bytes, Outside) noexcept = nullptr;
     // Before kernels cease to exist that may have been launched.
     void (*code_unloading)() noexcept = nullptr;
     // An executable graph is about to be destroyed. True: the handler will do it, later.

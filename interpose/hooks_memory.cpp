@@ -13,8 +13,8 @@ namespace udnnmem::interpose {
 namespace {
 
 // Memory of the program's that nobody manages is there from now on, or (bytes 0) no more.
-void unmanaged(Guard& up, CUdeviceptr at, std::size_t bytes) noexcept {
-    if (up->unmanaged_memory) up->unmanaged_memory(at, bytes, false);
+void unmanaged(Guard& up, CUdeviceptr at, std::size_t bytes, Outside kind = Outside::device) noexcept {
+    if (up->unmanaged_memory) up->unmanaged_memory(at, bytes, kind);
 }
 
 CUresult allocate_ordered(Guard& up, const char* entry_point, CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool,
@@ -108,10 +108,17 @@ HOOK(cuMemCreate, (CUmemGenericAllocationHandle* handle, size_t bytes, const CUm
 }
 OBSERVE(cuMemMap, (CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags),
         (at, bytes, offset, handle, flags), unmanaged(up, at, bytes))
+// To the program a buffer is no mapping: it has no handle, and nothing to change.
 HOOK(cuMemUnmap, (CUdeviceptr at, size_t bytes)) {
     ENTER(cuMemUnmap, (at, bytes));
+    if (const CUresult refused = up->escaping(at, Escape::allocation_handle, "cuMemUnmap"); refused != CUDA_SUCCESS) return refused;
     unmanaged(up, at, 0);
     return real();
+}
+HOOK(cuMemSetAccess, (CUdeviceptr at, size_t bytes, const CUmemAccessDesc* access, size_t count)) {
+    ENTER(cuMemSetAccess, (at, bytes, access, count));
+    const CUresult refused = up->escaping(at, Escape::allocation_handle, "cuMemSetAccess");
+    return refused == CUDA_SUCCESS ? real() : refused;
 }
 
 // No element has more bytes than 4 a channel; what may be more than that is not asked for.
@@ -142,7 +149,7 @@ static void host_memory(Guard& up, const void* host, std::size_t bytes) noexcept
     CUdeviceptr at = address_of(host);
     if (host == nullptr) return;
     if (OWN(cuMemHostGetDevicePointer_v2)(&at, const_cast<void*>(host), 0) != CUDA_SUCCESS) at = address_of(host);
-    unmanaged(up, at, bytes);
+    unmanaged(up, at, bytes, Outside::host);
 }
 OBSERVE(cuMemHostAlloc, (void** host, size_t bytes, unsigned flags), (host, bytes, flags), host_memory(up, *host, bytes))
 OBSERVE(cuMemAllocHost, (void** host, unsigned bytes), (host, bytes), host_memory(up, *host, bytes))

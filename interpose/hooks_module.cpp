@@ -69,4 +69,19 @@ HOOK(cuLibraryEnumerateKernels, (CUkernel * kernels, unsigned count, CUlibrary l
     return result;
 }
 
+// ---- variables ----
+// Told of with their size, whether or not the program asks for it.
+#define VARIABLE(symbol, HANDLE, KIND)                                                                                 \
+    HOOK(symbol, (CUdeviceptr * at, size_t* bytes, HANDLE owner, const char* name)) {                                  \
+        Guard up;                                                                                                      \
+        size_t size = 0;                                                                                               \
+        size_t* const told = bytes || !at ? bytes : &size;                                                             \
+        const CUresult result = REAL(symbol)(at, told, owner, name);                                                   \
+        if (up && result == CUDA_SUCCESS && at && up->unmanaged_memory) up->unmanaged_memory(*at, *told, Outside::KIND); \
+        return result;                                                                                                 \
+    }
+VARIABLE(cuModuleGetGlobal_v2, CUmodule, variable)
+VARIABLE(cuLibraryGetGlobal, CUlibrary, variable)
+VARIABLE(cuLibraryGetManaged, CUlibrary, device)
+
 }  // namespace udnnmem::interpose

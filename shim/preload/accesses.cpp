@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "interpose/driver.hpp"
+#include "interpose/kernel_code.hpp"
 #include "shim/log/log.hpp"
 #include "shim/pager/rules.hpp"
 #include "shim/preload/unmanaged_ranges.hpp"
@@ -17,6 +18,7 @@ namespace {
 
 using interpose::Access;
 using interpose::Launch;
+using interpose::Outside;
 using interpose::Span;
 using interpose::Work;
 using interpose::WorkKind;
@@ -47,12 +49,31 @@ struct Naming {
     pager::Op& op;
     Touches* touches = nullptr;
     std::span<const Span> own = {};   // of memory outside the arena
+    const Launch* launch = nullptr;   // the words are its parameters'
 };
+constexpr std::size_t kNoParameter = SIZE_MAX;
 
-inline void name_word(const Naming& n, std::uint64_t word, Access access = Access::read_write, std::uint64_t bytes = 0) {
+// Whether a kernel may write where that word of its parameters leads. Nothing is known of code that no PTX was seen of: then it counts as
+// one that does not.
+bool may_write(const Launch& launch, std::size_t offset) {
+    const interpose::KernelCode code = interpose::kernel_code(launch.layout->name);
+    return code.images && (!code.writes_known || code.writes.contains(static_cast<std::uint32_t>(offset / 8 * 8)));
+}
+
+[[gnu::noinline]] void name_outside(const Naming& n, std::uint64_t word, std::size_t offset) {
+    const auto kind = unmanaged_ranges.at(word);
+    if (!kind || is_in(word, n.own)) return;
+    if (*kind == Outside::variable) {
+        if (!n.launch || offset == kNoParameter || !may_write(*n.launch, offset) || !holds("variable-written")) return;
+        unmanaged_ranges.written(word);
+    }
+    if (holds("unmanaged")) n.op.everything = true;
+}
+
+inline void name_word(const Naming& n, std::uint64_t word, Access access = Access::read_write, std::uint64_t bytes = 0, std::size_t offset = kNoParameter) {
     if (!n.pager.in_arena(word)) [[likely]] {
-        if (unmanaged_ranges.may_contain(word) && unmanaged_ranges.contains(word) && !is_in(word, n.own) && holds("unmanaged")) [[unlikely]]
-            n.op.everything = true;
+        if (unmanaged_ranges.may_contain(word)) [[unlikely]]
+            name_outside(n, word, offset);
         return;
     }
     Buffer* b = n.pager.find(word);
@@ -68,7 +89,7 @@ inline void scan(const Naming& n, const char* data, std::size_t offset, std::siz
     for (std::size_t at = (8 - offset % 8) % 8; at + 8 <= bytes; at += 8) {
         std::uint64_t word;
         std::memcpy(&word, data + at, 8);
-        name_word(n, word);
+        name_word(n, word, Access::read_write, 0, offset + at);
     }
     if (bytes >= kTensorMapBytes && g_any_tensor_map.load(std::memory_order_relaxed)) [[unlikely]] {
         std::lock_guard lock(g_tensor_maps_mutex);
@@ -77,7 +98,8 @@ inline void scan(const Naming& n, const char* data, std::size_t offset, std::siz
     }
 }
 
-inline void name_launch(const Naming& n, const Launch& launch) {
+inline void name_launch(Naming n, const Launch& launch) {
+    n.launch = &launch;
     if (launch.layout->follows_variables && holds("follows-variables")) [[unlikely]]
         n.op.everything = true;
     if (launch.buffer) {
@@ -94,7 +116,7 @@ inline void name_launch(const Naming& n, const Launch& launch) {
         if (param.size == 8 && param.offset % 8 == 0) {
             std::uint64_t word;
             std::memcpy(&word, launch.params[i], 8);
-            name_word(n, word);
+            name_word(n, word, Access::read_write, 0, param.offset);
         } else if (param.size >= 8) {
             scan(n, static_cast<const char*>(launch.params[i]), param.offset, param.size);
         }
@@ -102,26 +124,28 @@ inline void name_launch(const Naming& n, const Launch& launch) {
     }
 }
 
-// Whether the host can read `address`. A pointer that the driver does not know is ordinary memory, or where the call says that it is the
-// device's, nothing at all.
-bool host_readable(const pager::Pager& pager, const Work& work, CUdeviceptr address) {
-    if (pager.in_arena(address) || address < 4096) return false;  // a null source is the driver's to refuse
-    if (std::strstr(work.entry_point, "HtoD") && address == work.spans[0].address) return true;
-    if (std::strstr(work.entry_point, "DtoH")) return false;
+// Where the host can read what is at `address`; null: nowhere. A pointer that the driver does not know is ordinary memory, or where the call
+// says that it is the device's, nothing at all. Registered memory may have another address on the device.
+const char* host_readable(const pager::Pager& pager, const Work& work, CUdeviceptr address) {
+    const auto* const itself = reinterpret_cast<const char*>(address);
+    if (pager.in_arena(address) || address < 4096) return nullptr;  // a null source is the driver's to refuse
+    if (std::strstr(work.entry_point, "HtoD") && address == work.spans[0].address) return itself;
+    if (std::strstr(work.entry_point, "DtoH")) return nullptr;
     unsigned type = 0;
+    const char* host = nullptr;
     static const auto ask = UDNNMEM_REAL(cuPointerGetAttribute);
-    if (!ask || ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS) return !std::strstr(work.entry_point, "DtoD");
-    return type == CU_MEMORYTYPE_HOST;
+    if (!ask || ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS) return std::strstr(work.entry_point, "DtoD") ? nullptr : itself;
+    if (type != CU_MEMORYTYPE_HOST) return nullptr;
+    return ask(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, address) == CUDA_SUCCESS && host ? host : itself;
 }
 
-// The words of [from, from + bytes) that point into the arena; `at` is where the bytes go, to which pointers are aligned.
+// The words of the `bytes` bytes of `data` that point into the arena; `at` is where the bytes go, to which pointers are aligned.
 struct Pointer {
     std::size_t offset;
     CUdeviceptr word;
     Buffer* target;
 };
-std::vector<Pointer> pointers_in(const pager::Pager& pager, CUdeviceptr from, std::size_t bytes, CUdeviceptr at, bool thorough = false) {
-    const char* data = reinterpret_cast<const char*>(from);
+std::vector<Pointer> pointers_in(const pager::Pager& pager, const char* data, std::size_t bytes, CUdeviceptr at, bool thorough = false) {
     const CUdeviceptr begin = pager.arena().begin();
     const std::size_t size = pager.arena().bytes(), first = (8 - at % 8) % 8;
     std::vector<Pointer> found;
@@ -176,6 +200,15 @@ void name_unknown(const interpose::KernelLayout& layout) {
     }
 }
 
+// Whether a copy brings what nobody can look at, from device memory that may hold any address, to memory of ours.
+bool carries_unknown(const Naming& n, const Work& work, const Span& from) {
+    if (work.kind != WorkKind::copy || from.access != Access::read || !unmanaged_ranges.may_contain(from.address)) return false;
+    const auto kind = unmanaged_ranges.at(from.address);
+    if (kind != Outside::device && kind != Outside::graph) return false;
+    return !is_in(from.address, n.own) && holds("carried") &&
+           std::any_of(work.spans, work.spans + work.span_count, [&](const Span& to) { return to.access != Access::read && to.bytes >= 8 && n.pager.in_arena(to.address); });
+}
+
 // Whether a span of the work, or of its parts, reads what is in `b`.
 bool reads(const pager::Pager& pager, const Work& work, const Buffer* b) {
     for (std::uint32_t i = 0; i < work.span_count; ++i)
@@ -191,7 +224,11 @@ void name_part(const Naming& n, const Work& whole, const Work& work) {
         name_launch(n, *work.launch);
     for (std::uint32_t i = 0; i < work.span_count; ++i) {
         const Span& span = work.spans[i];
-        if (!span.bytes || !n.pager.in_arena(span.address)) continue;
+        if (!span.bytes) continue;
+        if (!n.pager.in_arena(span.address)) {
+            if (carries_unknown(n, work, span)) [[unlikely]] n.op.everything = true;
+            continue;
+        }
         Buffer* b = n.pager.find(span.address);
         if (!b) continue;
         name_word(n, span.address, span.access, span.bytes);
@@ -218,8 +255,10 @@ std::vector<Span> own_memory(const interpose::GraphExec& graph) {
 
 void name_carried(pager::Pager& pager, const Work& work, pager::Op& op) {
     for_each_copy(work, [&](const Span& from, const Span& to) {
-        if (!pager.in_arena(to.address) || !host_readable(pager, work, from.address)) return;
-        for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address)) name_word({pager, op}, word);
+        if (!pager.in_arena(to.address)) return;
+        const char* const data = host_readable(pager, work, from.address);
+        if (!data) return;
+        for (auto [i, word, target] : pointers_in(pager, data, from.bytes, to.address)) name_word({pager, op}, word);
     });
 }
 
@@ -241,8 +280,8 @@ void note_pointers_copied(pager::Pager& pager, const Work& work) {
         if (Buffer* source = pager.find(from.address)) {
             if (source->table.load(std::memory_order_acquire)) targets = source->device->pointers_of(source, from.address, from.bytes);
             for (Buffer::Drag& d : targets) d.at += to.address - from.address;
-        } else if (host_readable(pager, work, from.address)) {
-            for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address, !table->device->reaches_host()))
+        } else if (const char* const data = host_readable(pager, work, from.address)) {
+            for (auto [i, word, target] : pointers_in(pager, data, from.bytes, to.address, !table->device->reaches_host()))
                 if (target != table || table->slab) targets.push_back({to.address + i, word, target});
         } else {
             return;
@@ -261,8 +300,8 @@ CUresult pointers_escaping(pager::Pager& pager, const Work& work, const std::fun
         if (Buffer* source = pager.find(from.address)) {
             if (!source->table.load(std::memory_order_acquire)) return;
             for (const Buffer::Drag& d : source->device->pointers_of(source, from.address, from.bytes)) addresses.push_back(d.address);
-        } else if (host_readable(pager, work, from.address)) {
-            for (auto [i, word, target] : pointers_in(pager, from.address, from.bytes, to.address)) addresses.push_back(word);
+        } else if (const char* const data = host_readable(pager, work, from.address)) {
+            for (auto [i, word, target] : pointers_in(pager, data, from.bytes, to.address)) addresses.push_back(word);
         }
         const bool from_host = std::strstr(work.entry_point, "HtoD"), to_host = std::strstr(work.entry_point, "DtoH");
         if (addresses.empty() || to_host || (!from_host && host_readable(pager, work, to.address))) return;

@@ -17,7 +17,7 @@ CUresult free_now(CUdeviceptr, const char* entry_point, interpose::Submit real) 
 CUresult free_async(CUdeviceptr, CUstream, const char* entry_point, interpose::Submit real) noexcept;
 CUresult pool_attribute(CUmemoryPool, CUmemPool_attribute, void* value, bool set, interpose::Submit real) noexcept;
 CUresult pool_trim(CUmemoryPool, std::size_t keep, interpose::Submit real) noexcept;
-void unmanaged_memory(CUdeviceptr, std::size_t bytes, bool for_good) noexcept;
+void unmanaged_memory(CUdeviceptr, std::size_t bytes, interpose::Outside) noexcept;
 CUresult peer_access(CUcontext peer, bool on) noexcept;
 CUresult pool_access(CUdevice owner, const CUmemAccessDesc*, std::size_t count) noexcept;
 

@@ -52,12 +52,12 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
     if (ordered && nowhere(p, a.stream)) return real();
     if (!ordered)
         if (const CUresult refused = refused_by_capture(p); refused != CUDA_SUCCESS) return refused;
-    const auto unmanaged = [&](bool for_good = false) {
+    const auto unmanaged = [&](Outside kind = Outside::device) {
         const CUresult result = real();
-        if (result == CUDA_SUCCESS) unmanaged_memory(*a.address, a.pitch ? *a.pitch * a.height : a.bytes, for_good);
+        if (result == CUDA_SUCCESS) unmanaged_memory(*a.address, a.pitch ? *a.pitch * a.height : a.bytes, kind);
         return result;
     };
-    if (ordered && p.streams().is_capturing(a.stream)) return unmanaged(true);  // becomes a node of the graph
+    if (ordered && p.streams().is_capturing(a.stream)) return unmanaged(Outside::graph);  // becomes a node of the graph
     // A pool's memory is the pool's device's, by default the stream's.
     const pager::Within there(p.driver(), ordered ? p.streams().slot(a.stream).context : nullptr);
     DevicePager* d = there ? p.current_device() : nullptr;
@@ -192,8 +192,8 @@ CUresult pool_trim(CUmemoryPool, std::size_t keep, Submit real) noexcept {
     return result;
 }
 
-void unmanaged_memory(CUdeviceptr at, std::size_t bytes, bool for_good) noexcept {
-    if (bytes) unmanaged_ranges.add(at, bytes, for_good);
+void unmanaged_memory(CUdeviceptr at, std::size_t bytes, Outside kind) noexcept {
+    if (bytes) unmanaged_ranges.add(at, bytes, kind);
     else unmanaged_ranges.remove(at);
 }
 

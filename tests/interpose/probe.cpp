@@ -68,7 +68,7 @@ const Handlers table = [] {
         for (std::size_t i = 0; i < count && i < std::size(probe.spans); ++i) probe.spans[i] = spans[i];
         return real_of("graph_node", real);
     };
-    h.unmanaged_memory = [](CUdeviceptr, std::size_t, bool) noexcept { told("unmanaged_memory"); };
+    h.unmanaged_memory = [](CUdeviceptr, std::size_t, Outside) noexcept { told("unmanaged_memory"); };
     h.peer_access = [](CUcontext, bool) noexcept { return told("peer_access"), CUDA_SUCCESS; };
     h.pool_access = [](CUdevice, const CUmemAccessDesc*, std::size_t) noexcept { return told("pool_access"), CUDA_SUCCESS; };
     h.synchronised = [](SyncScope, CUstream s, CUevent) noexcept { probe.stream = s, told("synchronised"); };

@@ -309,7 +309,15 @@ void refusals(unsigned seed) {
   tell("within it", cuMemAllocFromPoolAsync(&at, 1 << 19, limited, s));
   CHECK(cuMemFreeAsync(at, s));
   CHECK(cuStreamSynchronize(s));
-  const CUdeviceptr x = w.stepped(), y = w.allocate(100'000);
+  const CUdeviceptr x = w.stepped(), y = w.allocate(100'000), whole = w.allocate(4 << 16);
+  CHECK(cuMemsetD32(whole, 1, 1 << 16));
+  CUmemAccessDesc none{};
+  none.location = {CU_MEM_LOCATION_TYPE_DEVICE, {w.device}};
+  for (const std::size_t bytes : {1ul << 16, 2ul << 16, 4ul << 16}) {   // however it is made up, it is no mapping of the program's
+    tell("access taken away", cuMemSetAccess(whole, bytes, &none, 1));
+    tell("unmapped", cuMemUnmap(whole, bytes));
+  }
+  tell("whole", read(whole, 1 << 16));
   for (const CUstreamCaptureMode mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED})
     for (const bool frees : {false, true}) {
       CUgraph graph = nullptr;

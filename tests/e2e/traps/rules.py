@@ -25,6 +25,8 @@ RULES = {  # what does not hold: the trap that notices
     "learn": "table-kernel-moved",           # ... and those in tables that were out
     "unmanaged": "table-in-pinned",          # memory that is not ours may hold any address
     "follows-variables": "table-in-global-by-kernel",   # ... as may variables that kernels write
+    "variable-written": "table-in-global-by-address",   # ... once a kernel was given one that it may write to
+    "carried": "table-from-mapped-by-hand",  # ... and a copy may bring it from there
     "variables": "table-in-constant",        # what a module's variable points to stays
     "shared": "ipc-to-with",                 # what another process has opened stays
     "peers": "two-devices",                  # peers reach what moves

@@ -296,6 +296,12 @@ CUdeviceptr from_two_graphs(World& w) {
   CHECK(cuStreamSynchronize(s));
   return at;
 }
+// A variable, which the kernels are given like any other memory.
+CUdeviceptr variable(World& w) {
+  CUdeviceptr at;
+  CHECK(cuModuleGetGlobal(&at, nullptr, w.more, "in_global"));
+  return at;
+}
 template <CUdeviceptr make(World&)>
 void in_unmanaged(unsigned seed) {
   World w(seed);
@@ -306,6 +312,37 @@ void in_unmanaged(unsigned seed) {
   while_pushed(w, x, [&](CUstream s, CUdeviceptr lost) {
     launch(s, toil, 1, table, 3u, 1u, w.toil_words(), kStride, w.toil_ns(), lost);
   });
+}
+
+// A copy brings the table from there, each time, while what it leads to is on its way out or back.
+void carried_from_unmanaged(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped(), table = w.allocate(kLarge * 8ul), from = mapped_by_hand(w);
+  CHECK(cuMemsetD8(table, 1, kLarge * 8ul));
+  launch(nullptr, w.kernel("put_address"), 1, from, 3u, x);
+  CHECK(cuCtxSynchronize());
+  const CUfunction toil = w.kernel("toil_table");
+  while_pushed(w, x, [&](CUstream s, CUdeviceptr lost) {
+    CHECK(cuLaunchHostFunc(s, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }, nullptr));
+    CHECK(cuMemcpyDtoDAsync(table, from, 128, s));
+    launch(s, toil, 1, table, 3u, 1u, w.toil_words(), kStride, w.toil_ns(), lost);
+  });
+}
+
+// From memory of the host that has another address on the device, by that one.
+void from_registered(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped(), table = w.allocate(kLarge * 8ul);
+  std::vector<CUdeviceptr> words = words_with(x, kLarge);
+  CUdeviceptr from;
+  CHECK(cuMemHostRegister(words.data(), kLarge * 8ul, CU_MEMHOSTREGISTER_DEVICEMAP));
+  CHECK(cuMemHostGetDevicePointer(&from, words.data(), 0));
+  const CUfunction toil = w.kernel("toil_table");
+  while_pushed(w, x, [&](CUstream s, CUdeviceptr lost) {
+    CHECK(cuMemcpyDtoDAsync(table, from, kLarge * 8ul, s));
+    launch(s, toil, 1, table, 3u, 1u, w.toil_words(), kStride, w.toil_ns(), lost);
+  });
+  CHECK(cuMemHostUnregister(words.data()));
 }
 
 }  // namespace
@@ -334,6 +371,9 @@ const std::vector<Trap> table_traps = {
     {"table-in-constant", Needs::moves, in_module<true>},
     {"table-in-global", Needs::moves, in_module<false>},
     {"table-in-global-by-kernel", Needs::moves, in_module_by_kernel},
+    {"table-in-global-by-address", Needs::moves, in_unmanaged<variable>},
+    {"table-from-registered", Needs::moves, from_registered},
+    {"table-from-mapped-by-hand", Needs::moves, carried_from_unmanaged},
     {"table-mapped-by-hand", Needs::moves, in_unmanaged<mapped_by_hand>},
     {"table-in-shared-pool", Needs::moves, in_unmanaged<from_shared_pool>},
     {"table-in-graph-memory", Needs::moves, in_unmanaged<from_graph<false>>},
