@@ -67,7 +67,10 @@ void DevicePager::retire(Buffer* b) {
 bool DevicePager::fits(std::size_t capacity) const {
     const std::size_t live = live_capacity_ + unmovable_ + capacity;
     if (live <= device_pool_->budget() || live_capacity_ + capacity <= pager_.expected_live()) return true;
-    return live + std::max(largest_, capacity) <= device_pool_->budget() + host_pool_->budget();
+    std::size_t largest = capacity;
+    for (const Buffer* b : buffers_)
+        if (b->live && !b->slab) largest = std::max<std::size_t>(largest, b->capacity);
+    return live + largest <= device_pool_->budget() + host_pool_->budget();
 }
 
 std::size_t DevicePager::small_below() const { return pager_.settings().small_below ? pager_.settings().small_below : granule() / 2; }
@@ -106,7 +109,6 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
     if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
     auto count = [&](Buffer* b) {
         live_capacity_ += b && pool != own_pool ? b->capacity : 0;
-        if (b) largest_ = std::max<std::size_t>(largest_, b->capacity);
         auto& use = pools_[pool];
         use.current += bytes;
         use.high = std::max(use.high, use.current);

@@ -454,6 +454,23 @@ void copy_onto_itself(unsigned seed) {
   tell("y", read(y, kWords));
 }
 
+// A large buffer is allocated, used and freed before many small ones: it takes no room of theirs. All but a few MiB of what the suite
+// gives the library are filled.
+void large_once(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr large = w.allocate(14 << 20);
+  launch_wide(nullptr, w.fill, large, seed, unsigned{14 << 18});
+  tell("large", read(large, 1000));
+  CHECK(cuMemFree(large));
+  constexpr unsigned kCount = 230, kEach = 1 << 15;   // words: 128 KiB
+  std::vector<CUdeviceptr> all;
+  for (unsigned i = 0; i < kCount; i++) {
+    all.push_back(w.allocate(kEach * 4));
+    launch_wide(nullptr, w.fill, all.back(), i, kEach);
+  }
+  for (unsigned i = 0; i < kCount; i += 50) tell("small", read(all[i], kEach));
+}
+
 // Sizes near the largest number there is: nobody has so much, and the next allocation has an address of its own.
 void sizes_beyond(unsigned seed) {
   World w(seed);
@@ -533,6 +550,7 @@ const std::vector<Trap> memory_traps = {
     {"overwrite", Needs::moves, overwrite},
     {"overwrite-fails", Needs::moves, overwrite_fails},
     {"copy-onto-itself", Needs::moves, copy_onto_itself},
+    {"large-once", Needs::moves, large_once},
     {"sizes-beyond", Needs::nothing, sizes_beyond},
     {"stale-address", Needs::moves, stale_address},
     {"stale-in-variable", Needs::moves, stale_in_variable},
