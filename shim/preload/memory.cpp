@@ -112,7 +112,8 @@ CUresult take_unmanaged(CUdevice device, std::size_t bytes, Submit real) noexcep
     }
 }
 
-// cuMemFree waits for the device, and closed libraries rely on it; but not for memory of a pool.
+// cuMemFree waits for the device, and closed libraries rely on it; but not for memory of a pool. What uses the memory may run in its own
+// context while another is current.
 CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     Session* s = Session::get();
     if (!s || !s->pager().in_arena(at)) {
@@ -132,6 +133,11 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
         waited = pager::insist([&] { return p.driver().cuCtxSynchronize(); });
         if (waited == CUDA_ERROR_INVALID_CONTEXT) return waited;   // then nothing is freed
         if (waited == CUDA_SUCCESS) p.streams().synchronised_context(context, up_to);
+        if (waited == CUDA_SUCCESS && freed->context && freed->context != context) {
+            const pager::Within there(p.driver(), freed->context);
+            if (there) waited = pager::insist([&] { return p.driver().cuCtxSynchronize(); });
+            if (there && waited == CUDA_SUCCESS) p.streams().synchronised_context(freed->context, up_to);
+        }
     }
     if (Learner* learner = s->learning()) learner->recorder.released(at);
     s->sharing().freed(at);

@@ -150,6 +150,25 @@ void free_waits(unsigned seed) {
   }
 }
 
+// ... also when another context is current.
+void free_waits_elsewhere(unsigned seed) {
+  World w(seed);
+  unsigned* flag;
+  CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&flag), 4, CU_MEMHOSTALLOC_DEVICEMAP));
+  *flag = 0;
+  const CUstream s = w.stream();
+  CUcontext second;
+  CHECK(cuCtxCreate(&second, nullptr, 0, w.device));
+  for (unsigned round = 1; round < 5; round++) {
+    CHECK(cuCtxSetCurrent(w.context));
+    const CUdeviceptr x = w.allocate(kWords * 4ul);
+    launch(s, w.kernel("late_flag"), 1, flag, round, w.long_enough(60'000'000));
+    CHECK(cuCtxSetCurrent(second));
+    CHECK(cuMemFree(x));
+    tell("flag", *static_cast<volatile unsigned*>(flag));
+  }
+}
+
 // ... but not if the memory is a pool's: what the device has to do then ends only after the free.
 void free_of_pool_waits_not(unsigned seed) {
   World w(seed);
@@ -545,6 +564,7 @@ const std::vector<Trap> memory_traps = {
     {"free-behind", Needs::nothing, free_behind<kWords>},
     {"free-behind-small", Needs::nothing, free_behind<500>},
     {"free-waits", Needs::nothing, free_waits},
+    {"free-waits-elsewhere", Needs::nothing, free_waits_elsewhere},
     {"free-of-pool-waits-not", Needs::nothing, free_of_pool_waits_not},
     {"free-wrongly", Needs::nothing, free_wrongly},
     {"overwrite", Needs::moves, overwrite},
