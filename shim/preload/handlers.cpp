@@ -55,6 +55,8 @@ CUresult escaping(CUdeviceptr at, Escape kind, const char*) noexcept {
 CUresult ipc_get(CUipcMemHandle* handle, CUdeviceptr at, Submit real) noexcept {
     Session* s = Session::get();
     if (!s || !s->pager().in_arena(at)) return real();
+    CUcontext context = nullptr;
+    if (s->pager().driver().cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) return CUDA_ERROR_INVALID_CONTEXT;
     if (!handle) return CUDA_ERROR_INVALID_VALUE;
     try {
         const CUresult result = s->sharing().get(*handle, at);

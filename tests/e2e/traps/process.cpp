@@ -338,6 +338,8 @@ void refusals(unsigned seed) {
   tell("nowhere", cuMemAllocAsync(&at, 100'000, nullptr));
   tell("free nowhere", cuMemFreeAsync(ordered, nullptr));
   tell("on a stream", cuMemAllocAsync(&at, 100'000, s));
+  CUipcMemHandle shared;
+  tell("share nowhere", cuIpcGetMemHandle(&shared, x));
   CHECK(cuCtxSetCurrent(w.context));
   CHECK(cuMemFreeAsync(ordered, s));
   CHECK(cuMemFreeAsync(at, s));
