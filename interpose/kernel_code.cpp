@@ -434,4 +434,12 @@ KernelCode kernel_code(std::string_view name) noexcept {
     return found == k.codes.end() ? KernelCode() : found->second;
 }
 
+bool kernel_may_write(std::string_view name, std::size_t offset) noexcept {
+    Known& k = known();
+    std::lock_guard lock(k.mutex);
+    const auto found = k.codes.find(name);
+    if (found == k.codes.end() || !found->second.images) return false;
+    return !found->second.writes_known || found->second.writes.contains(static_cast<std::uint32_t>(offset / 8 * 8));
+}
+
 }  // namespace udnnmem::interpose

@@ -30,5 +30,8 @@ void note_code_of_file(const char* path) noexcept;
 
 // Of all kernels of that name that were loaded so far together.
 KernelCode kernel_code(std::string_view name) noexcept;
+// Whether one of them may write through the word at that offset of its parameters. No: also where no PTX of them was seen. For the
+// launch path: allocates nothing.
+bool kernel_may_write(std::string_view name, std::size_t offset) noexcept;
 
 }  // namespace udnnmem::interpose

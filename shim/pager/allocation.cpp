@@ -67,10 +67,12 @@ void DevicePager::retire(Buffer* b) {
 bool DevicePager::fits(std::size_t capacity) const {
     const std::size_t live = live_capacity_ + unmovable_ + capacity;
     if (live <= device_pool_->budget() || live_capacity_ + capacity <= pager_.expected_live()) return true;
-    std::size_t largest = capacity;
+    const std::size_t both = device_pool_->budget() + host_pool_->budget();
+    if (live + std::max(largest_ever_, capacity) <= both) return true;
+    std::size_t largest = capacity;   // that lives
     for (const Buffer* b : buffers_)
         if (b->live && !b->slab) largest = std::max<std::size_t>(largest, b->capacity);
-    return live + largest <= device_pool_->budget() + host_pool_->budget();
+    return live + largest <= both;
 }
 
 std::size_t DevicePager::small_below() const { return pager_.settings().small_below ? pager_.settings().small_below : granule() / 2; }
@@ -109,6 +111,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
     if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
     auto count = [&](Buffer* b) {
         live_capacity_ += b && pool != own_pool ? b->capacity : 0;
+        if (b) largest_ever_ = std::max<std::size_t>(largest_ever_, b->capacity);
         auto& use = pools_[pool];
         use.current += bytes;
         use.high = std::max(use.high, use.current);

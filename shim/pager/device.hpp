@@ -333,7 +333,7 @@ class DevicePager {
     std::deque<Order> orders_out_, orders_in_;
     LinkMeter meter_in_, meter_out_;
     LinkSpeeds link_;                      // as it was before anything had moved
-    std::size_t live_capacity_ = 0, unmovable_ = 0;
+    std::size_t live_capacity_ = 0, largest_ever_ = 0, unmovable_ = 0;
     std::uint64_t everything_use_ = 0, everything_streams_ = 0;
     std::atomic<bool> all_in_place_{false};
     bool all_noted_ = false;               // while they are: as used by an op that may touch anything

@@ -53,18 +53,11 @@ struct Naming {
 };
 constexpr std::size_t kNoParameter = SIZE_MAX;
 
-// Whether a kernel may write where that word of its parameters leads. Nothing is known of code that no PTX was seen of: then it counts as
-// one that does not.
-bool may_write(const Launch& launch, std::size_t offset) {
-    const interpose::KernelCode code = interpose::kernel_code(launch.layout->name);
-    return code.images && (!code.writes_known || code.writes.contains(static_cast<std::uint32_t>(offset / 8 * 8)));
-}
-
 [[gnu::noinline]] void name_outside(const Naming& n, std::uint64_t word, std::size_t offset) {
     const auto kind = unmanaged_ranges.at(word);
     if (!kind || is_in(word, n.own)) return;
     if (*kind == Outside::variable) {
-        if (!n.launch || offset == kNoParameter || !may_write(*n.launch, offset) || !holds("variable-written")) return;
+        if (!n.launch || offset == kNoParameter || !interpose::kernel_may_write(n.launch->layout->name, offset) || !holds("variable-written")) return;
         unmanaged_ranges.written(word);
     }
     if (holds("unmanaged")) n.op.everything = true;
