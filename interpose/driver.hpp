@@ -5,6 +5,7 @@
 #include <cuda.h>
 
 #include <span>
+#include <string_view>
 
 #include "interpose/own_calls.hpp"
 
@@ -21,12 +22,31 @@ const char* driver_error() noexcept;
 // null if this driver lacks it. Constant time is not promised: keep the answer.
 void* real_symbol(const char* symbol) noexcept;
 
+// The oldest driver that is managed.
+inline constexpr int kOldestDriver = 12040;
+
+// The symbol, if that driver has it; else it does not compile: there the call would be missed in silence.
+consteval const char* of_oldest_driver(const char* symbol) {
+    struct Entry {
+        std::string_view symbol;
+        int version;
+    };
+    constexpr Entry entries[] = {
+#define ENTRY(symbol, base, version, ...) {#symbol, version},
+#include "interpose/entry_points.def"
+#undef ENTRY
+    };
+    for (const Entry& e : entries)
+        if (e.symbol == symbol && e.version <= kOldestDriver) return symbol;
+    throw "the oldest driver that is managed lacks this symbol";
+}
+
 // Typed: UDNNMEM_REAL(cuMemMap)(...). The signature is the header's for that symbol. The header's renaming macros
 // apply as they do to a call: UDNNMEM_REAL(cuMemAlloc) is cuMemAlloc_v2.
 #define UDNNMEM_SYMBOL_NAME(symbol) #symbol
 #define UDNNMEM_REAL(symbol)                                  \
     UDNNMEM_OWN_CALL(UDNNMEM_SYMBOL_NAME(symbol), (reinterpret_cast<decltype(&::symbol)>( \
-                                              ::udnnmem::interpose::real_symbol(UDNNMEM_SYMBOL_NAME(symbol)))))
+                                              ::udnnmem::interpose::real_symbol(::udnnmem::interpose::of_oldest_driver(UDNNMEM_SYMBOL_NAME(symbol))))))
 
 // The layout of a kernel's parameters, cached by handle. Handles both CUfunction and a CUkernel cast to it.
 struct KernelLayout;

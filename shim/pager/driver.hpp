@@ -8,6 +8,10 @@
 
 #include <cstddef>
 
+// The header of CUDA 13 calls by this name what drivers have only since 12.8. What a call is named here an old one must have.
+#undef cuEventElapsedTime
+extern "C" CUresult CUDAAPI cuEventElapsedTime(float* ms, CUevent begin, CUevent end);
+
 namespace udnnmem::pager {
 
 // name of the exported symbol, required

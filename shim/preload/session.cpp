@@ -128,7 +128,7 @@ bool Session::start() {
         return false;
     }
     int version = 0;
-    if (auto ask = UDNNMEM_REAL(cuDriverGetVersion); !ask || ask(&version) != CUDA_SUCCESS || version < 12040) {
+    if (auto ask = UDNNMEM_REAL(cuDriverGetVersion); !ask || ask(&version) != CUDA_SUCCESS || version < interpose::kOldestDriver) {
         log::warn("needs a driver of CUDA 12.4 or later, this one is {}.{}: update the driver; this run is not managed",
                   version / 1000, version % 1000 / 10);
         return false;

@@ -71,7 +71,7 @@ struct MadeUpDriver {
             if (one().slow) one().wait();
             return one().known(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
         });
-        SCRIPT(cuEventElapsedTime_v2, [](float* ms, CUevent, CUevent) { return *ms = 0.5f, CUDA_SUCCESS; });
+        SCRIPT(cuEventElapsedTime, [](float* ms, CUevent, CUevent) { return *ms = 0.5f, CUDA_SUCCESS; });
         SCRIPT(cuStreamCreate, [](CUstream* s, unsigned) { return *s = stream(7), CUDA_SUCCESS; });
         SCRIPT(cuStreamDestroy_v2, [](CUstream) { return CUDA_SUCCESS; });
     }
