@@ -140,7 +140,11 @@ const KernelLayout* ask_layout(CUfunction f) noexcept {
     std::string name;
     const bool is_kernel = c.kernels.contains(reinterpret_cast<CUkernel>(f));
     if (driver_can_be_asked()) {
-        const bool as_kernel = is_kernel || !ask_as_function(f, layout);
+        // By the header there is no other error than that of an index beyond the last parameter: to a handle of the other kind "none"
+        // may be the answer. It is believed when both questions are answered so.
+        bool as_kernel = is_kernel || !ask_as_function(f, layout);
+        KernelLayout other;
+        if (!as_kernel && layout.params.empty() && ask_as_kernel(reinterpret_cast<CUkernel>(f), other) && !other.params.empty()) as_kernel = true;
         layout.known = !as_kernel || ask_as_kernel(reinterpret_cast<CUkernel>(f), layout);
         name = name_of(f, layout.known ? as_kernel : is_kernel);
     } else if (auto birth = c.births.find(f); birth != c.births.end()) {

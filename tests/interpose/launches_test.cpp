@@ -185,6 +185,17 @@ TEST_CASE("thousands of handles, from several threads, with modules unloaded und
     CHECK_FALSE(wrong);
 }
 
+TEST_CASE("no parameters of a function is believed only if there are none of a kernel", "[layouts]") {
+    play_driver();
+    SCRIPT(cuFuncGetParamInfo, [](CUfunction, std::size_t, std::size_t*, std::size_t*) { return CUDA_ERROR_INVALID_VALUE; });
+    const KernelLayout* l = layout_of(function(0x408));   // born where nobody looked
+    CHECK((l->known && l->params.size() == 3));
+    SCRIPT(cuKernelGetParamInfo, [](CUkernel, std::size_t, std::size_t*, std::size_t*) { return CUDA_ERROR_INVALID_VALUE; });
+    l = layout_of(function(0x410));
+    CHECK((l->known && l->params.empty()));
+    play_driver();
+}
+
 TEST_CASE("a driver that cannot be asked leaves it to the image, and else it is unknown", "[layouts]") {
     play_driver();
     UNSCRIPT(cuFuncGetParamInfo);

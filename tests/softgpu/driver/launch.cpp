@@ -268,8 +268,10 @@ SOFTGPU_API cuFuncGetName(const char** name, CUfunction handle) {
     *name = f->kernel->name.c_str();
     return CUDA_SUCCESS;
 }
+// The header has no other error for what is wrong with any argument: a handle of the other kind, or an index too large.
 SOFTGPU_API cuFuncGetParamInfo(CUfunction f, size_t index, size_t* offset, size_t* size) {
     ENTER(cuFuncGetParamInfo);
+    REQUIRE(f && f->magic == function_magic);
     return param_info(f, index, offset, size);
 }
 SOFTGPU_API cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction) {
@@ -307,6 +309,7 @@ SOFTGPU_API cuKernelGetName(const char** name, CUkernel k) {
 }
 SOFTGPU_API cuKernelGetParamInfo(CUkernel k, size_t index, size_t* offset, size_t* size) {
     ENTER(cuKernelGetParamInfo);
+    REQUIRE(k && k->magic == kernel_magic);
     return param_info(reinterpret_cast<CUfunction>(k), index, offset, size);
 }
 
