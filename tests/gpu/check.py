@@ -8,7 +8,7 @@ asked again with the same library. `all` asks what is open in order of worth, ea
 again. An item that cannot be asked here (no card, no PyTorch) says so in one line; the exit code is 0 if every item was answered,
 1 if one failed or was not finished, 77 if the only reason is something that is missing here.
 """
-import argparse, ctypes, datetime, hashlib, json, os, pathlib, platform, re, signal, subprocess, sys, tempfile, threading, time
+import argparse, ctypes, datetime, hashlib, json, os, pathlib, platform, re, signal, subprocess, sys, tarfile, tempfile, threading, time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -29,22 +29,22 @@ def training(*words):
     return script("frameworks/training.py", *words)
 
 
-# item: (question, command, seconds at most), in order of worth. What has parts is given enough for the first of them: it goes on later.
+# item: (question, command, seconds at most), in order of worth, what may end in a broken card behind what tells most. What has parts is
+# given enough for the first of them: it goes on later.
 ITEMS = {
     "vmm-cost": ("us for create, map, setAccess, unmap, release by frame size", probe("vmm_cost"), 60),
     "vmm-while-running": ("do mapping calls wait for running kernels; may a parked stream see the new memory", probe("vmm_while_running"), 60),
-    "vmm-stress": ("is remapping idle ranges beside kernels safe (1 minute)", probe("vmm_stress", "--seconds", "60"), 95),
     "host-numa": ("do host frames map at device addresses, how fast are they", probe("host_numa"), 60),
-    "zero-copy-ops": ("atomics, asynchronous and bulk copies on host frames: right, how fast", probe("zero_copy_ops"), 60),
-    "managed": ("managed memory as the other way to move: speed, blocking, faults, discard", probe("managed"), 60),
-    "link": ("bandwidth in, out, both at once, by size", probe("link"), 60),
     "doors": ("is every allocation and launch of the frameworks seen", script("frameworks/doors.py"), 240),
-    "tma": ("do TMA descriptors carry plain addresses", probe("tma"), 30),
-    "hash": ("does hashing run at memory speed and see every flipped bit", probe("hash"), 60),
     "pager": ("the workloads of this repository in little memory: the same bits", script("programs.py", "pager"), 120),
+    "link": ("bandwidth in, out, both at once, by size", probe("link"), 60),
+    "hash": ("does hashing run at memory speed and see every flipped bit", probe("hash"), 60),
+    "zero-copy-ops": ("atomics, asynchronous and bulk copies on host frames: right, how fast", probe("zero_copy_ops"), 60),
+    "tma": ("do TMA descriptors carry plain addresses", probe("tma"), 30),
+    "vmm-stress": ("is remapping idle ranges beside kernels safe (1 minute)", probe("vmm_stress", "--seconds", "60"), 95),
     "replay": ("kernels run again: what may be and what must not", script("programs.py", "replay"), 120),
-    "overhead": ("ns a launch, and steps/s of two networks, with everything resident", training("torch", "overhead"), 150),
     "torch-exact": ("PyTorch: losses bit for bit at 75, 50, 35, 20 % of peak live", training("torch", "exact"), 240),
+    "overhead": ("ns a launch, and steps/s of two networks, with everything resident", training("torch", "overhead"), 150),
     "torch-speed": ("PyTorch: steps/s at those budgets, against native, checkpointing, offloading, both", training("torch", "speed"), 240),
     "torch-batch": ("PyTorch: largest batch in 10 GiB, native against ours", training("torch", "batch"), 180),
     "real": ("the programs of tests/real: tinygrad, numba's own tests, Dr.Jit, unchanged, in little memory", script("programs.py", "real"), 150),
@@ -53,6 +53,7 @@ ITEMS = {
     "jax": ("JAX: the same questions, exact, speed, deep, batch, traces", training("jax", "exact", "speed", "deep", "batch", "traces"), 150),
     "triton": ("a network of Triton's kernels: exact, speed, deep, batch, traces", training("triton", "exact", "speed", "deep", "batch", "traces"), 120),
     "cupy": ("a network in CuPy: exact, speed, deep, batch, traces", training("cupy", "exact", "speed", "deep", "batch", "traces"), 100),
+    "managed": ("managed memory as the other way to move: speed, blocking, faults, discard", probe("managed"), 60),
     "vmm-stress-long": ("vmm-stress for 8 minutes", probe("vmm_stress", "--seconds", "480"), 520),
 }
 LEAST = 45  # seconds that are worth beginning an item with parts
@@ -141,6 +142,14 @@ def parts(record):
     return len((record or {}).get("answer", {}).get("parts", ())) if (record or {}).get("answer") else 0
 
 
+def pack(results, archive):
+    """All answers as one file, whole at any time: whoever ends this program has what was found until then."""
+    fresh = archive.with_name(archive.name + ".new")
+    with tarfile.open(fresh, "w:gz") as packed:
+        packed.add(results, results.name)
+    fresh.replace(archive)
+
+
 def folder_of(card, results):
     return results / re.sub(r"[^a-z0-9]+", "-", card["name"].lower()).strip("-")
 
@@ -222,6 +231,8 @@ def ask(items, card, options):
             path = folder_of(card, options.results) / f"{item}.json"
             begun = parts(read(path)) if item in states else -1
             states[item] = run(item, card, options.results, min(limit, left), options.again and item not in states)
+            if options.pack:
+                pack(options.results, options.pack)
             if states[item] == "unfinished" and parts(read(path)) > begun:
                 unfinished.append(item)
         items = unfinished if whole else []
@@ -264,6 +275,7 @@ def main():
     parser.add_argument("--list", action="store_true", help="the items, in order of worth")
     parser.add_argument("--summary", action="store_true", help="what is answered, on which card")
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results", help="folder of the answers")
+    parser.add_argument("--pack", type=pathlib.Path, metavar="FILE", help="after every item, that folder as one archive (.tar.gz)")
     parser.add_argument("--again", action="store_true", help="anew, and with 'all' also what is answered on this card")
     parser.add_argument("--seconds", type=positive, default=float("inf"), help="for all items together: what does not fit is left for another time")
     options = parser.parse_args()

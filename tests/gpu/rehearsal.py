@@ -6,7 +6,7 @@ Every item starts, and ends with an answer or with one line that says what is mi
 device are thrown away. Without any driver every item, and every script by itself, says in one line that there is no card. On a machine
 with a card this suite still uses the software GPU. `make test` leaves out the items that take seconds; all with UDNNMEM_TEST_FULL=1.
 """
-import json, os, pathlib, re, shutil, struct, subprocess, sys, tempfile
+import json, os, pathlib, re, shutil, struct, subprocess, sys, tarfile, tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import BUILD, FULL, PATIENCE, ROOT, SOFTGPU, Suite
 
@@ -165,9 +165,9 @@ def main():
             started = answer is not None and answer.get("device") is not None
             suite.check(started and (item not in ANSWERED_HERE or done.returncode == 0), f"{item}: starts, and says what it found", f"    status {done.returncode}\n{done.stdout[-300:]}\n{done.stderr[-300:]}")
         # The others as a user calls them.
-        results = root / "results"
+        results, packed = root / "results", root / "answers.tar.gz"
         for item in (i for i in asked if i in SCRIPTS):
-            done = check(item, "--results", str(results))
+            done = check(item, "--results", str(results), "--pack", str(packed))
             lines = done.stdout.splitlines()
             answered = done.returncode == 0 and len(lines) == 1 and f"{item}: answered" in lines[0]
             lacking = done.returncode == 77 and len(lines) == 1 and re.match(f"{item}: {LACKING}", lines[0])
@@ -176,6 +176,9 @@ def main():
         for path in results.glob("*/*.json"):
             record = json.loads(path.read_text())
             suite.check({"item", "device", "driver", "cuda", "commit", "command", "when", "seconds", "status", "answer"} <= set(record) and record["answer"] and str(root) not in record["command"], f"{path.name}: says what it takes to ask again", f"    {record}")
+        with tarfile.open(packed) as archive:
+            kept = {member.name for member in archive if member.isfile()}
+        suite.check(kept == {str(path.relative_to(results.parent)) for path in results.rglob("*") if path.is_file()}, "--pack: all answers are in one file", f"    {kept}")
         told = check("--summary", "--results", str(results)).stdout
         suite.check("pager              answered" in told and "open: vmm-cost" in told, "--summary: what is answered and what is open", told)
         cupy_script(suite, top)

@@ -32,6 +32,7 @@ answer = Answer()
 wrong = []
 at_start = time_left()
 longest = 0.0  # seconds of a run so far
+PATIENCE = 120  # seconds of a run, or five times the longest before it: one that hangs leaves time for the others
 
 
 def train(network, preload=False, trace=None, turn=None, **options):
@@ -49,7 +50,8 @@ def train(network, preload=False, trace=None, turn=None, **options):
 
     def make():
         global longest
-        start, had = time.monotonic(), time_left()
+        start, left = time.monotonic(), time_left()
+        had = min(left, max(PATIENCE, 5 * longest))
         with tempfile.TemporaryDirectory() as folder:
             path = trace or f"{folder}/t.jsonl.zst"
             pathlib.Path(path).unlink(missing_ok=True)  # of a run that was stopped
@@ -58,10 +60,10 @@ def train(network, preload=False, trace=None, turn=None, **options):
                 env.update(LD_PRELOAD=str(LIBRARY), UDNNMEM_TRACE=str(path))
             try:
                 done = subprocess.run([sys.executable, str(HERE / f"{framework}_train.py"), network, *words], env=clean | env, capture_output=True, text=True, errors="replace", timeout=had)
-            except subprocess.TimeoutExpired:
-                if had < 0.8 * at_start:
+            except subprocess.TimeoutExpired as stopped:
+                if had == left and had < 0.8 * at_start:
                     raise OutOfTime from None
-                return {"status": f"stopped after {had:.0f} s"}
+                return {"status": f"stopped after {had:.0f} s", "error": (stopped.stderr or b"").decode(errors="replace")[-600:]}
             if done.returncode == 77:
                 missing((done.stderr.strip().splitlines() or [f"{CALLED[framework]} cannot be used here"])[-1])
             found = {"status": done.returncode}
