@@ -34,6 +34,8 @@ class Backing {
     virtual ~Backing() = default;
     virtual std::size_t granule() const = 0;
     virtual bool host_frames_can_be_mapped() const = 0;
+    // Whether device frames can be registered with a network card (GPUDirect RDMA), as memory of cuMemAlloc can.
+    virtual bool network_can_reach() const = 0;
     virtual CUresult make(Place, std::size_t bytes, Frame& out) = 0;
     virtual void drop(Frame&) = 0;
     // Maps `frames` one after another from `at` on, with access for the device. On failure nothing is mapped.

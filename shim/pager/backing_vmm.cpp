@@ -1,5 +1,5 @@
 // Backing on CUDA's virtual memory management. Host frames are cuMemCreate allocations on the device's own NUMA node
-// where a trial at start shows that they can be made, mapped and reached from both sides; else pinned memory that cannot
+// where a trial at start shows that they can be made, mapped for both sides and copied to and from; else pinned memory that cannot
 // be mapped into the arena (no zero-copy landing then). Attributes are not trusted, the trial is.
 #include "shim/pager/backing.hpp"
 
@@ -15,26 +15,32 @@ class VmmBacking final : public Backing {
         if (insist([&] { return driver_.cuMemGetAllocationGranularity(&granule_, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM); }) != CUDA_SUCCESS ||
             granule_ == 0 || (granule_ & (granule_ - 1)) != 0)
             return false;
-        // A handle that can be exported serves GPUDirect and peers; not every platform has them.
+        // What the program could do with memory of the driver's own it can with ours: network cards reach it, other processes map
+        // it. Not every platform has either.
+        int rdma = 0;
+        rdma_ = driver_.cuDeviceGetAttribute(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device_) == CUDA_SUCCESS && rdma;
         exportable_ = true;
         Frame trial;
-        if (make(Place::device, granule_, trial) != CUDA_SUCCESS) {
-            exportable_ = false;
-            if (make(Place::device, granule_, trial) != CUDA_SUCCESS) return false;
+        for (bool* given_up : {&rdma_, &exportable_, static_cast<bool*>(nullptr)}) {
+            const CUresult made = make(Place::device, granule_, trial);
+            if (made == CUDA_SUCCESS) break;
+            if (!given_up) return false;
+            *given_up = false;
         }
         drop(trial);
         if (driver_.cuDeviceGetAttribute(&node_, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device_) != CUDA_SUCCESS || node_ < 0) node_ = 0;
         host_mapped_ = true;
-        if (make(Place::host, granule_, trial) == CUDA_SUCCESS) {
+        host_mapped_ = make(Place::host, granule_, trial) == CUDA_SUCCESS;
+        if (host_mapped_) {
+            host_mapped_ = can_copy(trial);
             drop(trial);
-        } else {
-            host_mapped_ = false;
         }
         return true;
     }
 
     std::size_t granule() const override { return granule_; }
     bool host_frames_can_be_mapped() const override { return host_mapped_; }
+    bool network_can_reach() const override { return rdma_; }
 
     CUresult make(Place place, std::size_t bytes, Frame& out) override {
         out = Frame{.place = place, .bytes = bytes};
@@ -114,6 +120,21 @@ class VmmBacking final : public Backing {
     }
 
   private:
+    // Whether the driver's copies between host and device take the host frame by its address.
+    bool can_copy(const Frame& host) {
+        Frame device;
+        CUstream stream = nullptr;
+        if (make(Place::device, host.bytes, device) != CUDA_SUCCESS) return false;
+        CUresult result = insist([&] { return driver_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING); });
+        if (result == CUDA_SUCCESS) {
+            result = copy_in(device, host, stream);
+            const CUresult passed = insist([&] { return driver_.cuStreamSynchronize(stream); });
+            if (result == CUDA_SUCCESS) result = passed;
+            insist([&] { return driver_.cuStreamDestroy_v2(stream); });
+        }
+        drop(device);
+        return result == CUDA_SUCCESS;
+    }
     void free_range(CUdeviceptr at, std::size_t bytes) const { insist([&] { return driver_.cuMemAddressFree(at, bytes); }); }
     void release(CUmemGenericAllocationHandle handle) const { insist([&] { return driver_.cuMemRelease(handle); }); }
     CUmemAllocationProp property(Place place) const {
@@ -122,6 +143,7 @@ class VmmBacking final : public Backing {
         if (place == Place::device) {
             prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, device_};
             if (exportable_) prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+            prop.allocFlags.gpuDirectRDMACapable = rdma_;
         } else {
             prop.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
             prop.location.id = node_;
@@ -147,6 +169,7 @@ class VmmBacking final : public Backing {
     std::vector<CUmemAccessDesc> readers_;  // other devices, with access or (once they had it) without
     std::size_t granule_ = 0;
     int node_ = 0;
+    bool rdma_ = false;
     bool exportable_ = false;
     bool host_mapped_ = false;
 };

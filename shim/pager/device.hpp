@@ -112,6 +112,7 @@ class DevicePager {
     CUresult peer_access(CUdevice reader, bool on);
     // Whether an op can use a buffer that is in host memory.
     bool reaches_host() const { return backing_->host_frames_can_be_mapped(); }
+    bool network_can_reach() const { return backing_->network_can_reach(); }
     // The program wrote [at, at + bytes) of `table` from host memory: `targets` are what the addresses among it point to
     // (by position), and what was there before is forgotten.
     void wrote_pointers(Buffer* table, CUdeviceptr at, std::size_t bytes, const std::vector<Buffer::Drag>& targets);

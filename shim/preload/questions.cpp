@@ -46,6 +46,7 @@ bool answer(Session& s, void* data, CUpointer_attribute attribute, CUdeviceptr a
         case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
         case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: put(found->bytes); return true;
         case CU_POINTER_ATTRIBUTE_MAPPED: put(1u); return true;
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: put(static_cast<int>(!found->pool && b->device->network_can_reach())); return true;
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: put(0ull); return true;
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: put(static_cast<int>(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE)); return true;
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: put(found->pool); return true;

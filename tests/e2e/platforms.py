@@ -16,10 +16,11 @@ def main():
         done = Run(PROGRAM, environment(preload=True, SOFTGPU_MEMORY="3MiB", SOFTGPU_FAIL=call, UDNNMEM_VERIFY=1), limit=60)
         suite.check(done.status == 0 and done.output == plain.output, f"{what} is refused once: the same words", done.tail())
         suite.check("manages device 0" in done.error and done.report and done.report["faults"] == 0, f"{what} is refused once: managed, no fault", done.tail())
-    # Host memory that cannot be mapped: nothing runs from there.
-    done = Run(PROGRAM, environment(preload=True, SOFTGPU_MEMORY="3MiB", SOFTGPU_HOST_FRAMES=0, UDNNMEM_VERIFY=1), limit=60)
-    suite.check(done.status == 0 and done.output == plain.output and done.report and done.report["faults"] == 0, "host memory cannot be mapped: the same words, no fault", done.tail())
-    suite.check("manages device 0" in done.error and re.search(r"moved [1-9]\S* MiB in.*; 0 launches served from host frames", done.error), "host memory cannot be mapped: moved, and nothing runs from there", done.tail())
+    # Host memory that cannot be mapped, or copied to when it is: nothing runs from there.
+    for how, what in (("0", "host memory cannot be mapped"), ("uncopied", "mapped host memory cannot be copied to")):
+        done = Run(PROGRAM, environment(preload=True, SOFTGPU_MEMORY="3MiB", SOFTGPU_HOST_FRAMES=how, UDNNMEM_VERIFY=1), limit=60)
+        suite.check(done.status == 0 and done.output == plain.output and done.report and done.report["faults"] == 0, f"{what}: the same words, no fault", done.tail())
+        suite.check("manages device 0" in done.error and re.search(r"moved [1-9]\S* MiB in.*; 0 launches served from host frames", done.error), f"{what}: moved, and nothing runs from there", done.tail())
     suite.finish()
 
 

@@ -17,6 +17,7 @@ struct CountingBacking final : Backing {
     CUdeviceptr next = 1;
     std::size_t granule() const override { return unit; }
     bool host_frames_can_be_mapped() const override { return true; }
+    bool network_can_reach() const override { return true; }
     CUresult make(Place place, std::size_t bytes, Frame& out) override {
         if (held + bytes > physical) return CUDA_ERROR_OUT_OF_MEMORY;
         held += bytes;

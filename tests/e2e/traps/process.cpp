@@ -219,6 +219,17 @@ void questions(unsigned seed) {
     for (const CUdeviceptr at : again) CHECK(cuMemFree(at));
   }
   tell("ids", static_cast<int>(ids.size()));
+  // What registers memory with a network card asks for this; on the way there it sets an attribute, and that brings the memory in.
+  CUdeviceptr ordered;
+  CHECK(cuMemAllocAsync(&ordered, kWords * 4ul, s));
+  w.press(s);
+  for (const CUdeviceptr at : {x, small, ordered}) {
+    int capable = 7;
+    const unsigned yes = 1;
+    CHECK(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, at));
+    printf("network %d %d\n", capable, cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at));
+  }
+  CHECK(cuMemFreeAsync(ordered, s));
   CUdeviceptr base;
   size_t bytes;
   tell("beyond", cuMemGetAddressRange(&base, &bytes, 16) == CUDA_SUCCESS);

@@ -197,7 +197,8 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdevicept
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return set(static_cast<CUdeviceptr>(r->address));
         case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return set(static_cast<std::size_t>(r->bytes));
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: return set(static_cast<int>(r->frame->exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0));
-        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: return set(0);
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:  // no pool's memory is; what cuMemCreate makes is if it was told to be
+            return set(static_cast<int>(r->kind == Kind::linear || (r->kind == Kind::mapping && !r->frame->host && r->frame->properties.allocFlags.gpuDirectRDMACapable)));
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
             return set(static_cast<int>(r->kind == Kind::mapping && r->access[r->device] == CU_MEM_ACCESS_FLAGS_PROT_READ ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
                                                                                                                     : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE));

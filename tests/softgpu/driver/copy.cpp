@@ -18,6 +18,7 @@ CUresult copy(Default d, CUstream handle, const CUDA_MEMCPY3D& p, Mode mode) {
     TRY(find_stream(d, handle, &s));
     if (mode == Mode::sync) TRY(refuse_under_capture());
     if (!p.WidthInBytes || !p.Height || !p.Depth) return CUDA_SUCCESS;
+    REQUIRE((p.srcMemoryType != CU_MEMORYTYPE_HOST || !refuses_copies(p.srcHost)) && (p.dstMemoryType != CU_MEMORYTYPE_HOST || !refuses_copies(p.dstHost)));
     std::shared_ptr<CopyWork> w;
     TRY(make_copy(s->context, p, mode == Mode::async && !is_capturing(s), &w));
     bool block = !is_capturing(s) && (w->destination_pageable || (mode == Mode::sync && (w->source_host || w->destination_host)));

@@ -91,6 +91,7 @@ bool peer_enabled(int device, int owner);
 
 // The range that `a` lies in. The copy may be stale as soon as it is returned.
 std::optional<Range> find_range(Address a);
+bool refuses_copies(const void* host);  // SOFTGPU_HOST_FRAMES=uncopied
 std::optional<Range> find_registered(const void* host, std::uint64_t bytes);
 CUresult register_host(void* host, std::uint64_t bytes, unsigned flags, CUcontext context);
 CUresult unregister_host(void* host);

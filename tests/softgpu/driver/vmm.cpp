@@ -34,10 +34,11 @@ CUmemGenericAllocationHandle number_of(const std::shared_ptr<Frame>& f) {
     return it->second;
 }
 
-// SOFTGPU_HOST_FRAMES=0: as drivers that cannot do it, whatever their attributes say.
-bool host_memory_refused() {
+// SOFTGPU_HOST_FRAMES: as drivers that cannot do it, whatever their attributes say. 0: no such memory is made; uncopied: copies
+// between host and device do not take it.
+bool host_frames(const char* how) {
     static const char* const text = std::getenv("SOFTGPU_HOST_FRAMES");
-    return text && !std::strcmp(text, "0");
+    return text && !std::strcmp(text, how);
 }
 
 bool valid_location(const CUmemLocation& l) {
@@ -70,6 +71,12 @@ std::vector<Range*> covering(Address a, std::uint64_t n) {
 }
 
 }  // namespace
+
+bool refuses_copies(const void* host) {
+    if (!host_frames("uncopied")) return false;
+    const auto r = find_range(reinterpret_cast<Address>(host));
+    return r && r->kind == Kind::mapping;
+}
 }  // namespace softgpu
 
 using namespace softgpu;
@@ -87,7 +94,7 @@ SOFTGPU_API cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size, const
     REQUIRE(p->type == CU_MEM_ALLOCATION_TYPE_PINNED && valid_location(p->location));
     if (p->requestedHandleTypes & ~static_cast<int>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) return CUDA_ERROR_NOT_SUPPORTED;
     bool host = p->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
-    if (host && host_memory_refused()) return CUDA_ERROR_NOT_SUPPORTED;
+    if (host && host_frames("0")) return CUDA_ERROR_NOT_SUPPORTED;
     std::shared_ptr<Frame> frame;
     TRY(make_frame(size, size, host ? 0 : p->location.id, host, &frame));
     frame->is_handle = true;
