@@ -1,6 +1,7 @@
 // Handlers of memory: allocation and free, pools, peers, and what is not managed.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "interpose/driver.hpp"
 #include "shim/log/log.hpp"
@@ -52,12 +53,15 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
     if (ordered && nowhere(p, a.stream)) return real();
     if (!ordered)
         if (const CUresult refused = refused_by_capture(p); refused != CUDA_SUCCESS) return refused;
+    std::optional<pager::Relaxed> relaxed;   // while another stream captures: a device's first allocation loads code, and more
     const auto unmanaged = [&](Outside kind = Outside::device) {
+        relaxed.reset();
         const CUresult result = real();
         if (result == CUDA_SUCCESS) unmanaged_memory(*a.address, a.pitch ? *a.pitch * a.height : a.bytes, kind);
         return result;
     };
     if (ordered && p.streams().is_capturing(a.stream)) return unmanaged(Outside::graph);  // becomes a node of the graph
+    if (p.streams().capturing()) relaxed.emplace(p.driver());
     // A pool's memory is the pool's device's, by default the stream's.
     const pager::Within there(p.driver(), ordered ? p.streams().slot(a.stream).context : nullptr);
     DevicePager* d = there ? p.current_device() : nullptr;

@@ -653,9 +653,27 @@ void capture_beside_a_gate(unsigned seed) {
   tell("x", read(x, kWords));
 }
 
+// The first allocation of all, stream-ordered, while another stream of the thread captures: that is allowed, and spoils nothing.
+void first_under_capture(unsigned seed) {
+  Program p;
+  CUstream s, other;
+  CHECK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+  CHECK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  CUdeviceptr x = 0;
+  CHECK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  tell("allocated", cuMemAllocAsync(&x, kWords * 4ul, other));
+  tell("filled", cuMemsetD32Async(x, seed, kWords, other));
+  CUgraph graph = nullptr;
+  tell("captured", cuStreamEndCapture(s, &graph));
+  CHECK(cuStreamSynchronize(other));
+  tell("x", read(x, kWords));
+  tell("freed", cuMemFreeAsync(x, other));
+}
+
 }  // namespace
 
 const std::vector<Trap> graph_traps = {
+    {"first-under-capture", Needs::nothing, first_under_capture},
     {"capture-while-moving", Needs::moves, capture_while_moving},
     {"capture-holds-nothing", Needs::moves, capture_holds_nothing},
     {"capture-beside", Needs::moves, capture_beside},

@@ -309,6 +309,7 @@ SOFTGPU_API cuMemPoolTrimTo(CUmemoryPool p, size_t keep) {
 }
 SOFTGPU_API cuMemPoolSetAttribute(CUmemoryPool p, CUmemPool_attribute a, void* value) {
     ENTER(cuMemPoolSetAttribute);
+    TRY(refuse_under_capture(nullptr));
     std::lock_guard lock(pools().mutex);
     REQUIRE(valid_locked(p) && value);
     auto wide = [&] { return *static_cast<cuuint64_t*>(value); };
@@ -325,6 +326,7 @@ SOFTGPU_API cuMemPoolSetAttribute(CUmemoryPool p, CUmemPool_attribute a, void* v
 }
 SOFTGPU_API cuMemPoolGetAttribute(CUmemoryPool p, CUmemPool_attribute a, void* value) {
     ENTER(cuMemPoolGetAttribute);
+    TRY(refuse_under_capture(nullptr));
     std::lock_guard lock(pools().mutex);
     REQUIRE(valid_locked(p) && value);
     auto number = [&](int n) { *static_cast<int*>(value) = n; };
