@@ -177,6 +177,8 @@ struct Handlers {
     void (*unknown_version)(const char* name, int version) noexcept;  // a managed name answered with a pointer that we do not know
 
     // These may be null.
+    // The driver has been initialised; perhaps it was before.
+    void (*initialised)() noexcept = nullptr;
     // Before the real call; from then on the handle may name another event, which was never recorded.
     void (*event_destroying)(CUevent) noexcept = nullptr;
     // A node of a graph is made or changed: nothing runs, but the driver looks at the spans' addresses.

@@ -17,7 +17,10 @@ namespace udnnmem::interpose {
 // Nothing of CUDA survives a fork once this was called: neither do the handlers.
 HOOK(cuInit, (unsigned flags)) {
     wipe_state_in_children();
-    return REAL(cuInit)(flags);
+    const CUresult result = REAL(cuInit)(flags);
+    Guard up;
+    if (up && result == CUDA_SUCCESS && up->initialised) up->initialised();
+    return result;
 }
 
 // ---- waiting, and polling that finds it done ----

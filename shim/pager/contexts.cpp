@@ -11,6 +11,7 @@
 namespace udnnmem::pager {
 namespace {
 constexpr std::chrono::milliseconds kLetGo(2);   // between looks at what a context that ends still waits for
+constexpr std::chrono::seconds kLastCall(2);     // for the mover's last call, which may wait for what will never end
 }  // namespace
 
 DevicePager::DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing> backing, std::size_t free_bytes, std::size_t total)
@@ -177,15 +178,25 @@ void DevicePager::context_destroying(CUcontext context, bool memory_too) {
     if (pushed) insist([&] { return driver_.cuCtxPopCurrent_v2(&popped); });
 }
 
+// Nothing moves from now on, and whoever waits for it is told that the driver has ended.
+void DevicePager::halt(Lock&) {
+    stopping_ = true;
+    mover_wake_.notify_all();
+    granted_.notify_all();
+}
+
 void DevicePager::stop() {
     {
         Lock lock(mutex_);
-        if (stopping_) return;
-        stopping_ = true;
-        mover_wake_.notify_all();
-        granted_.notify_all();
+        halt(lock);
     }
     if (mover_.joinable()) mover_.join();
+}
+
+void DevicePager::driver_ends() {
+    Lock lock(mutex_);
+    halt(lock);
+    granted_.wait_for(lock, kLastCall, [this] { return !started_ || mover_left_; });
 }
 
 }  // namespace udnnmem::pager

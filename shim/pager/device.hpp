@@ -146,6 +146,8 @@ class DevicePager {
 
     void context_destroying(CUcontext context, bool memory_too);
     void stop();
+    // At exit, the last moment at which the driver may be called: the mover does so no more (waits for it, but not for ever).
+    void driver_ends();
 
     DeviceStats stats();
     // For memory questions.
@@ -202,6 +204,7 @@ class DevicePager {
     CUresult start_context(Lock&);
     CUresult start_in(CUcontext);
     void leave_context();
+    void halt(Lock&);
     void measure_link();
 
     // allocation.cpp
@@ -318,7 +321,7 @@ class DevicePager {
     std::mutex mutex_;
     std::condition_variable mover_wake_, granted_;
     std::thread mover_;
-    bool started_ = false, stopping_ = false;
+    bool started_ = false, stopping_ = false, mover_left_ = false;
 
     CUcontext context_ = nullptr;          // the mover's: the program's first; null after it was destroyed
     CUstream in_stream_ = nullptr, out_stream_ = nullptr;

@@ -46,6 +46,8 @@ void DevicePager::run() {
         }
     }
     // Moves in flight are left as they are: the process is ending.
+    mover_left_ = true;
+    granted_.notify_all();
 }
 
 bool DevicePager::step_moves() {

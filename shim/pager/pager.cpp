@@ -21,6 +21,10 @@ void Pager::stop() {
     for (DevicePager* d : devices()) d->stop();
 }
 
+void Pager::driver_ends() {
+    for (DevicePager* d : devices()) d->driver_ends();
+}
+
 std::vector<DevicePager*> Pager::devices() {
     std::vector<DevicePager*> all;
     for (auto& d : devices_)

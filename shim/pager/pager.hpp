@@ -157,6 +157,7 @@ class Pager {
     // `memory_too`: the program's memory ends with it, save what is a pool's.
     void context_destroying(CUcontext, bool memory_too);
     void stop();
+    void driver_ends();   // DevicePager's
     std::vector<DevicePager*> devices();
 
   private:

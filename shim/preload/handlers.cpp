@@ -1,6 +1,8 @@
 // The table of handlers behind the hooks, and those of them that only pass on what they are told.
 #include "shim/preload/handlers.hpp"
 
+#include <cstdlib>
+#include <mutex>
 #include <string>
 
 #include "shim/log/log.hpp"
@@ -90,6 +92,16 @@ CUresult ipc_close(CUdeviceptr at, Submit real) noexcept {
     return s && s->sharing().close(at, result) ? result : real();
 }
 
+// The driver ends at exit, by a handler of its own that cuInit has set up: this one is younger, so its turn comes just before.
+void initialised() noexcept {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        std::atexit([] {
+            if (Session* s = Session::get()) s->pager().driver_ends();
+        });
+    });
+}
+
 void code_unloading() noexcept {
     Session* s = Session::get();
     if (executor::Executor* plan = s ? s->executor() : nullptr) plan->code_unloading();
@@ -138,6 +150,7 @@ const interpose::Handlers handlers = {
     .ipc_close = handle::ipc_close,
     .tensor_map = handle::tensor_map,
     .unknown_version = handle::unknown_version,
+    .initialised = handle::initialised,
     .graph_node = handle::graph_node,
     .unmanaged_memory = handle::unmanaged_memory,
     .code_unloading = handle::code_unloading,

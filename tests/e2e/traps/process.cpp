@@ -88,7 +88,7 @@ void wait_for_each_other(unsigned seed) {
   tell("child", wait_for(child));
 }
 
-// Work after main has returned.
+// Work after main has returned, as late as the driver allows: its own end at exit comes right after.
 struct Late {
   CUcontext context = nullptr;
   CUdeviceptr x = 0;
@@ -106,8 +106,9 @@ struct Late {
     CHECK(cuMemFree(p));
   }
 };
-Late late;
 void static_destructor(unsigned seed) {
+  CHECK(cuInit(0));
+  static Late late;
   World w(seed);
   late.x = w.stepped();
   late.add = w.add;
@@ -160,6 +161,40 @@ void sudden_end(unsigned seed) {
   puts("end");
   fflush(stdout);
   _exit(0);
+}
+
+// Destroyed last of all, for it was made first: by then the driver has ended.
+struct Waits {
+  std::atomic<bool> refused{false};
+  bool wanted = false;
+  ~Waits() {
+    for (int ms = 0; wanted && !refused && ms < 20'000; ms++) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (wanted) tell("refused", refused);
+  }
+} waits;
+
+// Ends while a thread goes on: until the driver has ended too everything is done, and then everything is refused by that name.
+void exit_under_way(unsigned seed) {
+  auto& w = *new World(seed);
+  const CUdeviceptr x = w.stepped();
+  w.press(w.stream());
+  tell("x", read(x, kWords));
+  waits.wanted = true;
+  std::thread([&w, x, s = w.stream()] {
+    CUresult result = cuCtxSetCurrent(w.context);
+    const unsigned words = static_cast<unsigned>(kBudget / 8 / 4);
+    for (unsigned i = 0; result == CUDA_SUCCESS; i++) {
+      unsigned turn = i;
+      CUdeviceptr at = i % 9 ? w.fillers[i % w.fillers.size()] : x;
+      unsigned used = i % 9 ? words : 10u;
+      void* list[] = {&at, &turn, &used};
+      result = cuLaunchKernel(w.fill, 8, 1, 1, 64, 1, 1, 0, s, list, nullptr);
+      if (result == CUDA_SUCCESS && i % 4 == 0) result = cuStreamSynchronize(s);
+    }
+    if (result != CUDA_ERROR_DEINITIALIZED) tell("other", result);
+    waits.refused = true;
+  }).detach();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20 + seed % 20));
 }
 
 // What memory looks like to who asks.
@@ -392,6 +427,7 @@ const std::vector<Trap> process_traps = {
     {"wait-for-each-other", Needs::moves, wait_for_each_other},
     {"static-destructor", Needs::moves, static_destructor},
     {"last-destructor", Needs::moves, last_destructor},
+    {"exit-under-way", Needs::moves, exit_under_way},
     {"context-ends-in-a-move", Needs::nothing, context_ends_in_a_move},
     {"sudden-end", Needs::nothing, sudden_end},
     {"questions", Needs::moves, questions},

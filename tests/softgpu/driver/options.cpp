@@ -28,7 +28,7 @@ std::atomic<int> gate{1};
 
 namespace {
 
-std::atomic<bool> started{false}, forked{false};
+std::atomic<bool> started{false}, forked{false}, ended{false};
 std::atomic<std::uint64_t> calls{0};
 
 [[noreturn]] void bad_option(const char* name, const char* text, const char* expected) {
@@ -219,12 +219,18 @@ CUresult initialise() {
     });
     started = true;
     if (!options().report.empty()) std::atexit(write_report);
+    // As on a card: what exits after that (threads that run on, destructors of what was made before cuInit) is refused.
+    std::atexit([] {
+        ended = true;
+        gate = 1;
+    });
     gate = options().fail_name.empty() && !options().modelled ? 0 : 1;
     return CUDA_SUCCESS;
 }
 
 CUresult pass_gate(const char* name) {
     if (forked || !started) return CUDA_ERROR_NOT_INITIALIZED;
+    if (ended) return CUDA_ERROR_DEINITIALIZED;
     const auto& o = options();
     if (o.modelled) clock_called(name);
     if (o.fail_at && (o.fail_name == "*" || o.fail_name == name) && ++calls == o.fail_at) {
