@@ -185,6 +185,8 @@ struct Handlers {
     CUresult (*graph_node)(const Span* spans, std::size_t count, Submit submit) noexcept = nullptr;
     // At its device address, known to the program from now on; or (bytes 0) there no more.
     void (*unmanaged_memory)(CUdeviceptr, std::size_t bytes, Outside) noexcept = nullptr;
+    // A context that was said to be about to go has not gone.
+    void (*context_kept)(CUcontext) noexcept = nullptr;
     // Before kernels cease to exist that may have been launched.
     void (*code_unloading)() noexcept = nullptr;
     // An executable graph is about to be destroyed. True: the handler will do it, later.

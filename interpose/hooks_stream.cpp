@@ -111,6 +111,7 @@ CAPTURE_ENDS(cuStreamEndCapture_ptsz, per_thread(stream))
         if (dying) forget_layouts(), up->context_destroying(dying, GREEN); /* its modules go with it */                \
         const CUresult result = REAL(symbol) ARGS;                                                                     \
         if (dying && result == CUDA_SUCCESS) up->context_destroyed(dying);                                             \
+        if (dying && result != CUDA_SUCCESS && up->context_kept) up->context_kept(dying);                              \
         return result;                                                                                                 \
     }
 #define CONTEXT_ENDS(symbol, PARAMS, ARGS, CONTEXT) ENDS(symbol, PARAMS, ARGS, CONTEXT, false)

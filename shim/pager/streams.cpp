@@ -130,7 +130,7 @@ CUevent StreamTable::take_event(CUcontext context) {
 // a per-thread stream). `of`: the slot's stream; meanwhile it may have been given to another, which gets no mark. Caller holds no slot mutex. Not with more marks pending than `most`, if they are fewer than kMostMarks.
 void StreamTable::record_mark(StreamSlot& s, CUstream of, std::size_t most) {
     std::lock_guard lock(s.mutex);
-    if (s.stream != of || !s.alive || s.captures || (most < kMostMarks && s.marks.size() > most)) return;
+    if (s.stream != of || !s.alive || s.ending || s.captures || (most < kMostMarks && s.marks.size() > most)) return;
     const Within context(driver_, s.context);
     if (!context) return;
     // With many marks pending the newest is moved on: it then covers more, later.
@@ -190,7 +190,7 @@ void StreamTable::ask(StreamSlot& s) {
     if (s.stream != CU_STREAM_LEGACY || s.last_op.load() <= s.marked.load()) return;
     const std::unique_lock none_begins(asking_, std::try_to_lock);
     const std::unique_lock lock(s.mutex, std::try_to_lock);
-    if (!none_begins || !lock || capturing() || !s.alive) return;
+    if (!none_begins || !lock || capturing() || !s.alive || s.ending) return;
     const Within context(driver_, s.context);
     if (!context) return;
     const std::uint64_t value = now();   // every op with a number up to this one was submitted
@@ -203,7 +203,7 @@ void StreamTable::poll(StreamSlot& s) {
     std::vector<Spare> done;
     {
         const std::unique_lock lock(s.mutex, std::try_to_lock);
-        if (!lock) return;
+        if (!lock || s.ending) return;
         while (!s.marks.empty()) {
             const CUresult result = insist([&] { return driver_.cuEventQuery(s.marks.front().event); });
             if (result == CUDA_ERROR_CAPTURED_EVENT) {
@@ -289,24 +289,39 @@ void StreamTable::stream_destroying(CUstream stream) {
             raise(found->completed, found->last_op.load());
     }
     end_captures(*found);
-    found->alive = false;
+    {
+        std::lock_guard none_records(found->mutex);
+        found->alive = false;
+    }
     generation_.fetch_add(1);
 }
 
-void StreamTable::context_destroyed(CUcontext context) {
-    std::vector<StreamSlot*> gone;
-    {
-        std::lock_guard lock(mutex_);
-        for (auto& s : slots_)
-            if (s->context == context) gone.push_back(s.get());
+std::vector<StreamSlot*> StreamTable::slots_of(CUcontext context) {
+    std::lock_guard lock(mutex_);
+    std::vector<StreamSlot*> all;
+    for (auto& s : slots_)
+        if (s->context == context) all.push_back(s.get());
+    return all;
+}
+
+void StreamTable::context_destroying(CUcontext context) {
+    for (StreamSlot* s : slots_of(context)) {
+        std::lock_guard lock(s->mutex);
+        s->ending = holds("context-end");
     }
-    for (StreamSlot* s : gone) {
-        end_captures(*s);
+}
+
+void StreamTable::context_destroyed(CUcontext context, bool gone) {
+    for (StreamSlot* s : slots_of(context)) {
+        if (gone) end_captures(*s);
         std::lock_guard inner(s->mutex);
+        s->ending = false;
+        if (!gone) continue;
         s->alive = false;
         s->marks.clear();  // the events went with the context
         s->completed.store(UINT64_MAX);
     }
+    if (!gone) return;
     std::lock_guard lock(mutex_);
     std::erase_if(spare_, [&](const Spare& e) { return e.context == context; });
     generation_.fetch_add(1);

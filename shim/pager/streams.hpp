@@ -43,6 +43,7 @@ struct alignas(128) StreamSlot {   // what one thread writes is beside nothing o
     std::atomic<std::uint32_t> unmarked{0};    // ops since the newest mark
     std::mutex mutex;                          // the marks, and
     int captures = 0;                          // that began here and have not ended: no event is recorded meanwhile
+    bool ending = false;                       // its context is being destroyed: its events may be named no more
     struct Mark {
         CUevent event;
         std::uint64_t value;
@@ -75,7 +76,9 @@ class StreamTable {
     // The program has waited for everything of a context.
     void synchronised_context(CUcontext context, std::uint64_t up_to);
     void stream_destroying(CUstream stream);
-    void context_destroyed(CUcontext context);
+    // A context that is about to go, and has gone (or not): in between the driver is told nothing of what is the context's.
+    void context_destroying(CUcontext context);
+    void context_destroyed(CUcontext context, bool gone = true);
 
     // Polls; true if every op up to `number` on the streams of `mask` has completed. Any thread.
     bool complete(std::uint64_t mask, std::uint64_t number);
@@ -94,6 +97,7 @@ class StreamTable {
 
   private:
     StreamSlot* make_slot(CUstream stream, CUcontext context, bool per_thread);
+    std::vector<StreamSlot*> slots_of(CUcontext context);
     void retire_ended_threads();
     void record_mark(StreamSlot&, CUstream of, std::size_t most = kMostMarks);
     void poll(StreamSlot&);

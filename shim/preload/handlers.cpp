@@ -39,9 +39,13 @@ void context_destroying(CUcontext context, bool green) noexcept {
     s->pager().context_destroying(context, !green);
     if (Learner* learner = s->learner()) learner->timers.context_destroying(context);
     graphs_end_with(context);
+    s->pager().streams().context_destroying(context);
 }
 void context_destroyed(CUcontext context) noexcept {
     if (Session* s = Session::get()) s->pager().streams().context_destroyed(context);
+}
+void context_kept(CUcontext context) noexcept {
+    if (Session* s = Session::get()) s->pager().streams().context_destroyed(context, false);
 }
 
 // ---- what cannot be followed -----------------------------------------------------------------------------------------
@@ -153,6 +157,7 @@ const interpose::Handlers handlers = {
     .initialised = handle::initialised,
     .graph_node = handle::graph_node,
     .unmanaged_memory = handle::unmanaged_memory,
+    .context_kept = handle::context_kept,
     .code_unloading = handle::code_unloading,
     .graph_destroying = handle::graph_destroying,
     .node_tag = captured::tag_of,

@@ -419,6 +419,34 @@ void context_ends_in_a_move(unsigned seed) {
   CHECK(cuDevicePrimaryCtxReset(w.device));
 }
 
+// Contexts end, one after the other, while memory of another's waits to go out behind their ops: is that asked about meanwhile?
+void other_context_ends(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  const CUstream mine = w.stream();
+  for (unsigned round = 0; round < 12; round++) {
+    CUcontext other;
+    CUmodule module;
+    CUfunction late;
+    CUstream s;
+    CHECK(cuCtxCreate(&other, nullptr, 0, w.device));
+    CHECK(cuModuleLoadData(&module, traps_ptx));
+    CHECK(cuModuleGetFunction(&late, module, "late_fill"));
+    CHECK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    launch(s, late, 1, x, kWords, round, w.toil_ns());
+    for (const CUdeviceptr f : w.fillers) launch(s, late, 1, f, 10u, round, 0ull);   // so that nothing is idle
+    std::thread presses([&] {
+      CHECK(cuCtxSetCurrent(w.context));
+      w.press(mine);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    CHECK(cuCtxDestroy(other));
+    presses.join();
+    CHECK(cuCtxSetCurrent(w.context));
+  }
+  tell("x", read(x, kWords));
+}
+
 }  // namespace
 
 const std::vector<Trap> process_traps = {
@@ -429,6 +457,7 @@ const std::vector<Trap> process_traps = {
     {"last-destructor", Needs::moves, last_destructor},
     {"exit-under-way", Needs::moves, exit_under_way},
     {"context-ends-in-a-move", Needs::nothing, context_ends_in_a_move},
+    {"other-context-ends", Needs::moves, other_context_ends},
     {"sudden-end", Needs::nothing, sudden_end},
     {"questions", Needs::moves, questions},
     {"refusals", Needs::nothing, refusals},

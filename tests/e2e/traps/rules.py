@@ -40,6 +40,7 @@ RULES = {  # what does not hold: the trap that notices
     "legacy-mark": "legacy-no-barrier",      # nothing of ours orders the program's streams
     "last-mark": "stream-destroyed",         # work of a destroyed stream is waited for
     "context": "two-contexts",               # memory ends with its context
+    "context-end": "other-context-ends",     # what a context has is named no more once its end has begun
     "questions": "questions",
     "pools": "pool-figures",
 }

@@ -2,6 +2,8 @@
 // marked dead; its streams are waited for, its memory and modules go with it.
 #include "tests/softgpu/driver/context.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "tests/softgpu/driver/graph.hpp"
@@ -86,6 +88,7 @@ CUresult synchronise_device(int device) {
 CUresult destroy_context(CUcontext c) {
     synchronise(c);
     c->alive = false;
+    ::usleep(2000);  // a card's takes its time too: what others of the process name of it meanwhile is seen
     unload_modules(c);
     release_context(c);
     std::erase(stack, c);

@@ -72,6 +72,7 @@ CUcontext current_context();
 void set_current(CUcontext context);
 bool valid(CUcontext context);
 bool valid(CUstream stream);
+void names_what_is_gone(const char* call, const char* what);  // by a handle: a card's driver does not look
 bool valid(CUevent event);
 // The current context, usable: not destroyed, no sticky error.
 CUresult usable_context(CUcontext* out);

@@ -9,7 +9,19 @@ namespace softgpu {
 
 bool valid(CUevent e) { return e && e->magic == event_magic; }
 
+void names_what_is_gone(const char* call, const char* what) {
+    say("%s: %s that is gone, or whose context is: undefined on a card", call, what);
+    ++figures().faults;
+}
+
 namespace {
+// Not so: a fault, where it was one once.
+bool there(const char* call, CUevent e) {
+    if (valid(e) && e->context->alive) return true;
+    if (e) names_what_is_gone(call, "an event");
+    return false;
+}
+
 // Shells are re-used and never freed, so that a stale handle can be told.
 std::vector<CUevent>& spare_events() {
     static auto* const spare = new std::vector<CUevent>;
@@ -67,7 +79,7 @@ SOFTGPU_API cuEventCreate(CUevent* out, unsigned flags) {
 }
 SOFTGPU_API cuEventDestroy_v2(CUevent e) {
     ENTER(cuEventDestroy_v2);
-    if (!valid(e)) return CUDA_ERROR_INVALID_HANDLE;
+    if (!there("cuEventDestroy_v2", e)) return CUDA_ERROR_INVALID_HANDLE;
     give_event(e);
     return CUDA_SUCCESS;
 }
@@ -75,7 +87,7 @@ SOFTGPU_API cuEventDestroy(CUevent e) { return cuEventDestroy_v2(e); }
 
 CUresult impl_cuEventRecordWithFlags(Default d, CUevent e, CUstream handle, unsigned flags) {
     ENTER(cuEventRecord);
-    if (!valid(e)) return CUDA_ERROR_INVALID_HANDLE;
+    if (!there("cuEventRecord", e)) return CUDA_ERROR_INVALID_HANDLE;
     REQUIRE(flags <= CU_EVENT_RECORD_EXTERNAL);
     CUstream s;
     TRY(find_stream(d, handle, &s));
@@ -87,7 +99,7 @@ CUresult impl_cuEventRecord(Default d, CUevent e, CUstream s) { return impl_cuEv
 
 CUresult impl_cuStreamWaitEvent(Default d, CUstream handle, CUevent e, unsigned flags) {
     ENTER(cuStreamWaitEvent);
-    if (!valid(e)) return CUDA_ERROR_INVALID_HANDLE;
+    if (!there("cuStreamWaitEvent", e)) return CUDA_ERROR_INVALID_HANDLE;
     REQUIRE(flags <= CU_EVENT_WAIT_EXTERNAL);
     CUstream s;
     TRY(find_stream(d, handle, &s));
@@ -103,7 +115,7 @@ CUresult impl_cuStreamWaitEvent(Default d, CUstream handle, CUevent e, unsigned 
 
 SOFTGPU_API cuEventQuery(CUevent e) {
     ENTER(cuEventQuery);
-    if (!valid(e)) return CUDA_ERROR_INVALID_HANDLE;
+    if (!there("cuEventQuery", e)) return CUDA_ERROR_INVALID_HANDLE;
     TRY(sticky(e->context));
     TRY(refuse_under_capture());
     std::lock_guard lock(schedule_mutex());
@@ -112,7 +124,7 @@ SOFTGPU_API cuEventQuery(CUevent e) {
 }
 SOFTGPU_API cuEventSynchronize(CUevent e) {
     ENTER(cuEventSynchronize);
-    if (!valid(e)) return CUDA_ERROR_INVALID_HANDLE;
+    if (!there("cuEventSynchronize", e)) return CUDA_ERROR_INVALID_HANDLE;
     OpRef op;
     {
         std::lock_guard lock(schedule_mutex());
@@ -124,7 +136,7 @@ SOFTGPU_API cuEventSynchronize(CUevent e) {
 }
 SOFTGPU_API cuEventElapsedTime_v2(float* ms, CUevent from, CUevent to) {
     ENTER(cuEventElapsedTime);
-    if (!valid(from) || !valid(to) || (from->flags | to->flags) & CU_EVENT_DISABLE_TIMING) return CUDA_ERROR_INVALID_HANDLE;
+    if (!there("cuEventElapsedTime", from) || !there("cuEventElapsedTime", to) || (from->flags | to->flags) & CU_EVENT_DISABLE_TIMING) return CUDA_ERROR_INVALID_HANDLE;
     REQUIRE(ms);
     std::lock_guard lock(schedule_mutex());
     if (!from->recorded || !to->recorded) return CUDA_ERROR_INVALID_HANDLE;

@@ -41,7 +41,7 @@ bool valid(CUstream s) { return s && s->magic == stream_magic; }
 CUresult find_stream(Default d, CUstream handle, CUstream* out) {
     auto value = reinterpret_cast<std::uintptr_t>(handle);
     if (value > 2) [[likely]] {
-        if (handle->magic != stream_magic) return CUDA_ERROR_INVALID_HANDLE;
+        if (handle->magic != stream_magic) return names_what_is_gone("a call", "a stream"), CUDA_ERROR_INVALID_HANDLE;
         *out = handle;
         return sticky(handle->context);
     }
@@ -136,7 +136,8 @@ SOFTGPU_API cuStreamCreate(CUstream* out, unsigned flags) {
 }
 SOFTGPU_API cuStreamDestroy_v2(CUstream s) {
     ENTER(cuStreamDestroy_v2);
-    if (reinterpret_cast<std::uintptr_t>(s) <= 2 || !valid(s) || s->per_thread) return CUDA_ERROR_INVALID_HANDLE;
+    if (reinterpret_cast<std::uintptr_t>(s) <= 2 || s->per_thread) return CUDA_ERROR_INVALID_HANDLE;
+    if (!valid(s)) return names_what_is_gone("cuStreamDestroy", "a stream"), CUDA_ERROR_INVALID_HANDLE;
     if (s->capture) end_capture(s, nullptr);
     std::lock_guard lock(schedule_mutex());
     s->magic = 0;  // what it still has to do is done
