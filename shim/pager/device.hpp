@@ -295,7 +295,8 @@ class DevicePager {
     // room.cpp
     bool exceed_budget(const Request&, const Buffer*, std::vector<Frame*>& frames);
     bool freed_in_use();
-    bool make_room(std::size_t bytes);
+    // `for_all`: that and what the same op needs beside it.
+    bool make_room(std::size_t bytes, std::size_t for_all);
     bool turn_budget();
     bool release_parked(std::size_t bytes);
     bool host_frames_for(Buffer*, std::vector<Frame*>& out);

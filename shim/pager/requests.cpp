@@ -258,7 +258,12 @@ bool DevicePager::bring(Request& r, Buffer* b) {
         return true;
     }
     r.moved = true;
-    if (!force && make_room(b->capacity)) return true;
+    std::size_t for_all = b->capacity;
+    for (const Buffer* each : r.need) {
+        const Residency at = each->residency;
+        if (each != b && !each->moving && (at == Residency::unbacked || (at == Residency::host && !r.host_allowed && !each->pinned))) for_all += each->capacity;
+    }
+    if (!force && make_room(b->capacity, for_all)) return true;
     // Room is on its way as long as something moves out, or is held only until an op that was let through is submitted.
     const bool coming = moves_of(Move::Kind::evict, Move::Kind::evict) || bytes_ordered_out() ||
                         std::any_of(buffers_.begin(), buffers_.end(), [&](const Buffer* o) {

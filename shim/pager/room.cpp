@@ -33,7 +33,7 @@ bool DevicePager::freed_in_use() {
 }
 
 // Sets moves off (or gives freed memory back) so that `bytes` of device frames become free. True: something changed.
-bool DevicePager::make_room(std::size_t bytes) {
+bool DevicePager::make_room(std::size_t bytes, std::size_t for_all) {
     if (frozen_) return false;
     std::size_t coming = device_pool_->available(), stuck = 0;
     // What was freed is there at once; what is on its way out takes its time.
@@ -54,7 +54,9 @@ bool DevicePager::make_room(std::size_t bytes) {
         progress = true;
         start_evict(victim);
     }
-    if (coming >= bytes && stuck)
+    // Only if what is idle is enough for the whole op: else what is called off for one of its buffers is set off again for the
+    // next one, and so on, which looks like progress.
+    if (coming >= for_all && stuck)
         for (Move& m : moves_)
             if (m.kind == Move::Kind::evict && m.stage == Move::Stage::quiesce && !quiet(m.buffer)) m.cancelled = true;
     return progress;

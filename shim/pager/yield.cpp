@@ -49,7 +49,7 @@ bool DevicePager::serve_yield(Request& r) {
     if (insist([&] { return driver_.cuMemGetInfo_v2(&free, &total); }) != CUDA_SUCCESS) return grant(r, CUDA_ERROR_OUT_OF_MEMORY), true;
     if (free < r.bytes) {
         const std::size_t lacks = r.bytes - free;
-        if (lacks <= pool.in_use() && make_room(pool.available() + lacks)) return true;
+        if (lacks <= pool.in_use() && make_room(pool.available() + lacks, pool.available() + lacks)) return true;
         const bool coming = lacks <= pool.in_use() && (moves_of(Move::Kind::evict, Move::Kind::evict) || freed_in_use());
         if (coming && !past_deadline(r)) return false;
         return grant(r, CUDA_ERROR_OUT_OF_MEMORY), true;

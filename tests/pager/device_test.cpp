@@ -263,6 +263,29 @@ TEST_CASE("who waits for ops that wait for him gets an error in the end") {
     CHECK((p.gpu.word(b) == 1 && p.gpu.violations().empty()));
 }
 
+TEST_CASE("what is called off for one buffer of an op is not set off again for the next one") {
+    Paged p({.device = 4, .host = 16});
+    const CUdeviceptr small = p.allocate(1), large = p.allocate(2), idle = p.allocate(1), busy = p.allocate(2);
+    for (CUdeviceptr at : {small, large, idle}) REQUIRE(p.launch(1, {at}, at) == CUDA_SUCCESS);
+    p.gpu.hold(2);
+    REQUIRE(p.launch(2, {busy}) == CUDA_SUCCESS);
+    REQUIRE(p.where(small) == Residency::host);
+    REQUIRE(p.where(large) == Residency::host);
+    // What is idle is on its way out, and enough for the small one alone; what is busy has to wait for its op.
+    p.gpu.hold_moves(true);
+    const std::uint64_t before = p.moves_begun;
+    std::thread waits([&] { CHECK(p.launch(3, {small, large}, 5) == CUDA_SUCCESS); });
+    CHECK(Paged::soon([&] { return p.moves_begun >= before + 2; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    CHECK(p.moves_begun == before + 2);
+    p.gpu.hold_moves(false);
+    p.gpu.let_go(2);
+    waits.join();
+    CHECK(p.where(small) == Residency::device);
+    CHECK(p.where(large) == Residency::device);
+    CHECK(p.gpu.violations().empty());
+}
+
 TEST_CASE("an op that may touch anything gets the driver's error where it will not bring a buffer") {
     Paged p({.device = 5, .host = 16, .lands = false});
     const CUdeviceptr a = p.allocate(2);

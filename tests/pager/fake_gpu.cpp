@@ -38,6 +38,14 @@ void FakeGpu::let_go(int stream) {
     std::erase_if(pending_, [&](const auto& p) { return p.second == stream_of(stream); });
 }
 
+void FakeGpu::hold_moves(bool yes) {
+    std::lock_guard lock(mutex_);
+    for (const CUstream s : movers_) {
+        if (yes) held_.insert(s);
+        else held_.erase(s), std::erase_if(pending_, [s](const auto& p) { return p.second == s; });
+    }
+}
+
 void FakeGpu::fill_up(std::size_t granules) {
     std::lock_guard lock(mutex_);
     left_ = granules;
@@ -189,6 +197,7 @@ struct FakeGpu::Calls {
         Lock lock(g().mutex_);
         g().made_streams_.push_back(t_context);
         *stream = handle_of<CUstream>((1u << 30) + g().next_++);
+        g().movers_.push_back(*stream);
         return CUDA_SUCCESS;
     }
     static CUresult make_event(CUevent* event, unsigned) {
@@ -262,6 +271,7 @@ struct Paged::Lines final : Sink {
     }
     void event(const profiler::RunEvent&) override {}
     void thread_started() override {}
+    std::uint64_t move_began(const char*, BufferId, Bytes) override { return ++of.moves_begun; }
 };
 
 // What a pager has made is never given back (launching threads may look at it without a lock), nor is it here.

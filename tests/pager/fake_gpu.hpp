@@ -2,6 +2,7 @@
 // two devices with a context each. With it a pager on that GPU, and the program's calls in one line each.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <set>
@@ -28,6 +29,8 @@ class FakeGpu {
     // What was submitted to a held stream has not completed.
     void hold(int stream);
     void let_go(int stream);
+    // The same of all streams that the pagers have made: nothing that is copied or hashed ends.
+    void hold_moves(bool yes);
 
     // Word of what is mapped at an address now; a violation if nothing is.
     std::uint64_t& word(CUdeviceptr at);
@@ -69,6 +72,7 @@ class FakeGpu {
     std::uint64_t calls_ = 0;
     std::vector<std::string> violations_;
     std::vector<int> made_streams_;
+    std::vector<CUstream> movers_;          // these streams
     std::vector<std::vector<std::uint64_t>> pinned_;  // our kernels'
     CUdeviceptr next_address_ = 1ull << 40, refused_ = 0;
     std::size_t left_ = 8192;               // granules of device 0
@@ -115,6 +119,7 @@ struct Paged {
     Pager* pager;
     DevicePager* device;
     std::vector<std::string> lines;   // warnings and errors
+    std::atomic<std::uint64_t> moves_begun{0};
 
   private:
     struct Lines;
