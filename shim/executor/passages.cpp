@@ -68,7 +68,7 @@ std::optional<profiler::Iteration> Passages::take(Passage&& passage, const std::
     if (so_far_.ops.size() > most_ops) clear();
     if (!so_far_.ends || so_far_.ops.empty()) return found;
     const Range all{0, so_far_.ops.size()};
-    if (!found && so_far_.ops.size() >= static_cast<std::size_t>(profiler::IterationFinder::fewest)) {
+    if (!found && so_far_.ops.size() >= Sequence::fewest) {
         const std::uint64_t print = fingerprint(all);
         if (came_.size() >= most_remembered) came_.clear();
         if (int& came = came_[print]; came != kTold && !known(print) && ++came >= times) {

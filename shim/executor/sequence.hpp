@@ -19,6 +19,9 @@ struct Buffer;
 namespace udnnmem::executor {
 
 struct Sequence {
+    // Steps: a training step may be two copies and a few graphs. Ahead of one op alone there is nothing to move for.
+    static constexpr std::size_t fewest = 2;
+
     struct Use {
         std::int32_t buffer;   // logical
         std::uint32_t again;   // steps until it is used next, in this iteration or the next one; 0: never (a transient's last use)
