@@ -45,27 +45,40 @@ Cache& cache() {
 bool driver_can_be_asked() noexcept { return driver_has(Symbol::cuFuncGetParamInfo); }
 
 template <class Query>
-bool ask_params(Query query, KernelLayout& layout) {
+CUresult ask_params(Query query, KernelLayout& layout) {
     for (std::size_t i = 0; i < max_params; ++i) {
         std::size_t offset = 0, size = 0;
         const CUresult result = query(i, &offset, &size);
-        if (result == CUDA_ERROR_INVALID_VALUE) return true;
-        if (result != CUDA_SUCCESS || offset > max_param_bytes || size > max_param_bytes) return false;
+        if (result == CUDA_ERROR_INVALID_VALUE) return CUDA_SUCCESS;   // there are no more
+        if (result != CUDA_SUCCESS) return result;
+        if (offset > max_param_bytes || size > max_param_bytes) break;
         layout.params.push_back({static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(size)});
     }
-    return false;
+    return CUDA_ERROR_UNKNOWN;
 }
 
-bool ask_as_kernel(CUkernel k, KernelLayout& layout) {
-    if (!driver_has(Symbol::cuKernelGetParamInfo)) return false;
+// The parameters of the handle, asked about as that kind of handle.
+CUresult ask_as(bool kernel, CUfunction f, KernelLayout& layout) {
     layout.params.clear();
-    return ask_params([k](std::size_t i, std::size_t* o, std::size_t* s) { return OWN(cuKernelGetParamInfo)(k, i, o, s); }, layout);
+    if (!driver_has(kernel ? Symbol::cuKernelGetParamInfo : Symbol::cuFuncGetParamInfo)) return CUDA_ERROR_NOT_SUPPORTED;
+    return ask_params([&](std::size_t i, std::size_t* o, std::size_t* s) {
+        return kernel ? OWN(cuKernelGetParamInfo)(reinterpret_cast<CUkernel>(f), i, o, s) : OWN(cuFuncGetParamInfo)(f, i, o, s);
+    }, layout);
 }
 
-bool ask_as_function(CUfunction f, KernelLayout& layout) {
-    if (!driver_has(Symbol::cuFuncGetParamInfo)) return false;
-    layout.params.clear();
-    return ask_params([f](std::size_t i, std::size_t* o, std::size_t* s) { return OWN(cuFuncGetParamInfo)(f, i, o, s); }, layout);
+// Sets params and known. By the header the driver has one error for an index beyond the last parameter and a handle of the other
+// kind: where the answer is "none", it is believed if the handle is asked about as the other kind too, and has none as that
+// either, or is no such handle. Returns whether it is a kernel, as far as that is known.
+bool ask_both_ways(bool is_kernel, CUfunction f, KernelLayout& layout) {
+    const CUresult first = ask_as(is_kernel, f, layout);
+    layout.known = first == CUDA_SUCCESS && !layout.params.empty();
+    if (layout.known) return is_kernel;
+    const CUresult second = ask_as(!is_kernel, f, layout);
+    layout.known = second == CUDA_SUCCESS && !layout.params.empty();
+    if (layout.known) return !is_kernel;
+    const auto none = [](CUresult answer) { return answer == CUDA_SUCCESS || answer == CUDA_ERROR_INVALID_HANDLE; };
+    layout.known = none(first) && none(second) && (first == CUDA_SUCCESS || second == CUDA_SUCCESS);
+    return first == CUDA_SUCCESS ? is_kernel : !is_kernel;
 }
 
 const char* name_of(CUfunction f, bool kernel) {
@@ -140,12 +153,7 @@ const KernelLayout* ask_layout(CUfunction f) noexcept {
     std::string name;
     const bool is_kernel = c.kernels.contains(reinterpret_cast<CUkernel>(f));
     if (driver_can_be_asked()) {
-        // By the header there is no other error than that of an index beyond the last parameter: to a handle of the other kind "none"
-        // may be the answer. It is believed when both questions are answered so.
-        bool as_kernel = is_kernel || !ask_as_function(f, layout);
-        KernelLayout other;
-        if (!as_kernel && layout.params.empty() && ask_as_kernel(reinterpret_cast<CUkernel>(f), other) && !other.params.empty()) as_kernel = true;
-        layout.known = !as_kernel || ask_as_kernel(reinterpret_cast<CUkernel>(f), layout);
+        const bool as_kernel = ask_both_ways(is_kernel, f, layout);
         name = name_of(f, layout.known ? as_kernel : is_kernel);
     } else if (auto birth = c.births.find(f); birth != c.births.end()) {
         name = birth->second.name;

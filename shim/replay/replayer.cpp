@@ -187,6 +187,7 @@ CUresult Replayer::on_our_own(bool waits, Work work) {
     const pager::Relaxed relaxed(d);
     const InContext context(d, work_.context());
     CUresult result = own_ ? CUDA_SUCCESS : !work_.context() ? CUDA_ERROR_INVALID_CONTEXT : d.cuStreamCreate(&own_, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_ERROR_DEINITIALIZED) return result;   // the process is ending
     if (result != CUDA_SUCCESS) {
         pager_.fail("what was dropped cannot be computed again, for there is no stream for it (CUDA error " + std::to_string(static_cast<int>(result)) + "): the program is stopped with a CUDA error");
         return CUDA_ERROR_UNKNOWN;
