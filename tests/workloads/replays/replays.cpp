@@ -3,7 +3,7 @@
 // its activations (state, statistics, variables, tables) is part of the checksum. REPLAYS_COMMENT is added to the kernels' PTX.
 // The kind `random` is a network drawn by SEED: each activation is made by kernels of another kind, from one of the last four
 // before it, in whole or in part, and read on the way back once or more, in an order that is drawn too; `random_streams`: in three
-// streams, each op behind those that it has to come after and no others.
+// streams or twelve, each op behind those that it has to come after and no others.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -37,14 +37,14 @@ struct Chain {
   CUevent made = nullptr, read = nullptr;
   std::string kind, image;
   std::vector<CUgraphExec> graphs;
-  unsigned seed = 0;
+  const unsigned seed;
   int iteration = 0;
   unsigned salt = 0;                   // differs between launches, the same in each iteration unless a kind says so
   CUdeviceptr state, gradient, input, extra, wide, few, loaded, pinned_at = 0;
   unsigned* pinned = nullptr;
   std::thread loader;
   CUdeviceptr x[kLayers + 1];
-  std::array<CUstream, 3> lanes{};     // `random_streams`; what follows too, of this iteration
+  std::vector<CUstream> lanes;         // `random_streams`; what follows too, of this iteration
   struct Uses {
     std::vector<CUevent> read, written;
   };
@@ -64,7 +64,7 @@ struct Chain {
   }
   void activation(const char* name, CUdeviceptr in, CUdeviceptr out) { launch(name, in, out, extra, g_words, salt); }
 
-  explicit Chain(const char* k) : kind(k) {
+  Chain(const char* k, unsigned drawn_by) : kind(k), seed(drawn_by) {
     CUdevice device;
     CHECK(cuInit(0));
     CHECK(cuDeviceGet(&device, 0));
@@ -84,8 +84,8 @@ struct Chain {
     CHECK(cuMemsetD32(extra, 3, kSmall));
     const bool streams = kind == "streams" || kind == "two_streams";
     if (streams || gated()) CHECK(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
-    if (kind == "random_streams")
-      for (CUstream& lane : lanes) CHECK(cuStreamCreate(&lane, CU_STREAM_NON_BLOCKING));
+    if (kind == "random_streams") lanes.resize(seed % 4 == 1 ? 12 : 3);
+    for (CUstream& lane : lanes) CHECK(cuStreamCreate(&lane, CU_STREAM_NON_BLOCKING));
     if (streams) {
       for (CUevent* event : {&made, &read}) CHECK(cuEventCreate(event, CU_EVENT_DISABLE_TIMING));
     }
@@ -316,8 +316,8 @@ struct Chain {
   // `submit` submits an op that reads and writes these, where there are lanes to one of them.
   template <class Submit>
   void ordered(const std::vector<CUdeviceptr>& reads, const std::vector<CUdeviceptr>& writes, Submit submit) {
-    if (!lanes[0]) return submit();
-    stream = lanes[drawn(7, static_cast<unsigned>(ended), 3)];
+    if (lanes.empty()) return submit();
+    stream = lanes[drawn(7, static_cast<unsigned>(ended), static_cast<unsigned>(lanes.size()))];
     const auto after = [this](const std::vector<CUevent>& others) {
       for (CUevent e : others) CHECK(cuStreamWaitEvent(stream, e, 0));
     };
@@ -489,8 +489,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   g_words = argument(argc, argv, 3, g_words);
-  Chain chain(argv[1]);
-  chain.seed = argument(argc, argv, 4, 1u);
+  Chain chain(argv[1], argument(argc, argv, 4, 1u));
   for (int i = 0; i < atoi(argv[2]); i++) chain.iterate();
   if (chain.kind == "second_device") CHECK(cuDevicePrimaryCtxReset(0));
   return 0;
