@@ -194,9 +194,12 @@ void DevicePager::stop() {
 }
 
 void DevicePager::driver_ends() {
-    Lock lock(mutex_);
-    halt(lock);
-    granted_.wait_for(lock, kLastCall, [this] { return !started_ || mover_left_; });
+    {
+        Lock lock(mutex_);
+        halt(lock);
+        if (!granted_.wait_for(lock, kLastCall, [this] { return !started_ || mover_left_; })) return;
+    }
+    if (mover_.joinable()) mover_.join();
 }
 
 }  // namespace udnnmem::pager
