@@ -21,7 +21,7 @@ TEST_CASE("a large need pushes out more buffers than there are hashes at a time,
     CHECK(p.device->stats().evictions == kSmall);
     for (std::size_t i = 0; i < kSmall; ++i) {
         CHECK_FALSE(p.pinned(small[i]));
-        CHECK(p.gpu.word(small[i]) == i);
+        CHECK(p.gpu.word(small[i]).load() == i);
     }
     CHECK(p.device->stats().over_budget == 0);
     CHECK(p.gpu.violations().empty());
@@ -78,7 +78,7 @@ TEST_CASE("what an overwriting call is granted on host frames stays there") {
     for (int i = 0; i < 2; ++i) REQUIRE(p.launch(1, {p.allocate(4)}, 9) == CUDA_SUCCESS);
     Op next;
     REQUIRE(p.begin(next, 4, {b}) == CUDA_SUCCESS);
-    CHECK(p.gpu.word(b) == (fails ? before : 7));
+    CHECK(p.gpu.word(b).load() == (fails ? before : 7));
     p.pager->leave(next, CUDA_SUCCESS);
     CHECK(p.lines.empty());
     CHECK(p.gpu.violations().empty());
@@ -127,7 +127,7 @@ TEST_CASE("what is brought in without its contents is nobody else's until it was
     leaves = true;
     first.join(), second.join();
     CHECK(seen == (fails ? 5 : 7));
-    CHECK(p.gpu.word(b) == 8);
+    CHECK(p.gpu.word(b).load() == 8);
     CHECK(p.device->is_valid() == "");
     CHECK(p.lines.empty());
     CHECK(p.gpu.violations().empty());
@@ -192,7 +192,7 @@ TEST_CASE("an op that may touch anything takes what was freed, then more than th
         REQUIRE(p.launch(1, {p.allocate(4)}) == CUDA_SUCCESS);
         REQUIRE(p.where(a) == Residency::host);
         REQUIRE(p.launch_everything(1) == CUDA_SUCCESS);
-        CHECK(p.gpu.word(a) == 5);
+        CHECK(p.gpu.word(a).load() == 5);
         CHECK(p.device->stats().over_budget == 1);
         CHECK(p.lines.size() == 1);
     }
@@ -296,7 +296,7 @@ TEST_CASE("an op that may touch anything gets the driver's error where it will n
     CHECK(p.launch_everything(1) != CUDA_SUCCESS);
     p.gpu.refuse_to_map(0, 0, 0);
     CHECK(p.launch_everything(1) == CUDA_SUCCESS);
-    CHECK(p.gpu.word(a) == 5);
+    CHECK(p.gpu.word(a).load() == 5);
     CHECK(p.gpu.violations().empty());
 }
 
@@ -394,8 +394,8 @@ TEST_CASE("the mover outlives its context") {
     }
     CHECK_FALSE(p.pinned(x));
     CHECK_FALSE(p.pinned(z));
-    CHECK(p.gpu.word(x) == x);
-    CHECK(p.gpu.word(c) == 5);
+    CHECK(p.gpu.word(x).load() == x);
+    CHECK(p.gpu.word(c).load() == 5);
     CHECK(p.gpu.contexts_of_streams() == std::vector{1, 1, 1, 1, 2, 2, 2});   // one that tries host memory, and three at work, twice
     CHECK(p.lines.empty());
     CHECK(p.gpu.violations().empty());
@@ -493,7 +493,7 @@ TEST_CASE("where nothing is mapped no op can be: what is brought in waits for no
     REQUIRE(p.where(a) == Residency::host);
     Op op;
     REQUIRE(p.begin(op, 1, {a}) == CUDA_SUCCESS);
-    CHECK(p.gpu.word(a) == a);
+    CHECK(p.gpu.word(a).load() == a);
     p.pager->leave(op, CUDA_SUCCESS);
     CHECK(p.gpu.violations().empty());
 }

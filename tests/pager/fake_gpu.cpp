@@ -56,12 +56,12 @@ FakeGpu::Page* FakeGpu::page(CUdeviceptr at) {
     return it == mapped_.end() ? nullptr : &it->second;
 }
 
-std::uint64_t& FakeGpu::word(CUdeviceptr at) {
+std::atomic_ref<std::uint64_t> FakeGpu::word(CUdeviceptr at) {
     std::lock_guard lock(mutex_);
     static std::uint64_t nowhere;
     Page* p = page(at);
     if (!p) violations_.push_back("an op finds nothing mapped");
-    return p ? memory_.at(p->handle)[p->index] : nowhere;
+    return std::atomic_ref(p ? memory_.at(p->handle)[p->index] : nowhere);
 }
 
 bool FakeGpu::mapped(CUdeviceptr at) {
@@ -151,7 +151,7 @@ struct FakeGpu::Calls {
     }
     static CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
         Lock lock(g().mutex_);
-        for (std::size_t i = 0; i < bytes; i += granule) g().word(to + i) = g().word(from + i);
+        for (std::size_t i = 0; i < bytes; i += granule) g().word(to + i) = g().word(from + i).load();
         return CUDA_SUCCESS;
     }
     static CUresult copy_out(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {

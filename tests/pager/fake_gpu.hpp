@@ -33,7 +33,7 @@ class FakeGpu {
     void hold_moves(bool yes);
 
     // Word of what is mapped at an address now; a violation if nothing is.
-    std::uint64_t& word(CUdeviceptr at);
+    std::atomic_ref<std::uint64_t> word(CUdeviceptr at);   // an op may write while the mover's copies and hashes read, as on a device
     bool mapped(CUdeviceptr at);
     // The memory behind an address, whatever its mapping: {0, 0} if nothing is there.
     using Place = std::pair<CUmemGenericAllocationHandle, std::size_t>;
