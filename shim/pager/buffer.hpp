@@ -63,7 +63,6 @@ struct Buffer {
     std::atomic<std::uint64_t> last_use{0};      // sequence number of the last op that named it
     std::atomic<std::uint64_t> streams{0};       // streams of those ops, a bit each (StreamTable)
     std::atomic<bool> dropped{false};            // given up: to be computed again (Restorer) before an op may use it
-    std::atomic<std::uint32_t> replay_reads{0}, replay_writes{0};   // lanes of replays, unknown to the program's events, that may still be at it
     std::atomic<std::uint64_t> next_use{0};      // step of the plan that uses it next (DevicePager::plan_step); 0: none known
 
     // The mover's, under the device's mutex.
@@ -90,6 +89,9 @@ struct Buffer {
     std::vector<Buffer*> through;  // tables that were found to lead here: ops that named them before that may be using it
     std::uint64_t parked_at = 0; // freed and kept mapped: sequence number of the free ...
     std::uint64_t parked_by = 0; // ... and the life of the slot of the stream that may have it at once, 0 for none
+
+    // The Restorer's: lanes of replays, unknown to the program's events, that may still read or write it.
+    std::atomic<std::uint32_t> replay_reads{0}, replay_writes{0};
 };
 
 }  // namespace udnnmem::pager

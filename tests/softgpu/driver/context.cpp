@@ -88,7 +88,7 @@ CUresult synchronise_device(int device) {
 CUresult destroy_context(CUcontext c) {
     synchronise(c);
     c->alive = false;
-    ::usleep(2000);  // a card's takes its time too: what others of the process name of it meanwhile is seen
+    ::usleep(20000);  // a card's takes its time too: what others of the process name of it meanwhile is seen
     unload_modules(c);
     release_context(c);
     std::erase(stack, c);
