@@ -29,7 +29,7 @@ class VmmBacking final : public Backing {
         }
         drop(trial);
         if (driver_.cuDeviceGetAttribute(&node_, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device_) != CUDA_SUCCESS || node_ < 0) node_ = 0;
-        host_mapped_ = true;
+        host_mapped_ = true;   // so that make() tries
         host_mapped_ = make(Place::host, granule_, trial) == CUDA_SUCCESS;
         if (host_mapped_) {
             host_mapped_ = can_copy(trial);
