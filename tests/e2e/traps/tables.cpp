@@ -314,18 +314,25 @@ void in_unmanaged(unsigned seed) {
   });
 }
 
-// A copy brings the table from there, each time, while what it leads to is on its way out or back.
+// A copy brings the table from there, each time, while what it leads to is on its way out or back. It does so only once the launch that uses
+// the table was made: until then there is nothing in it to be found.
 void carried_from_unmanaged(unsigned seed) {
   World w(seed);
   const CUdeviceptr x = w.stepped(), table = w.allocate(kLarge * 8ul), from = mapped_by_hand(w);
-  CHECK(cuMemsetD8(table, 1, kLarge * 8ul));
   launch(nullptr, w.kernel("put_address"), 1, from, 3u, x);
   CHECK(cuCtxSynchronize());
   const CUfunction toil = w.kernel("toil_table");
+  static std::atomic<bool> launched;
   while_pushed(w, x, [&](CUstream s, CUdeviceptr lost) {
-    CHECK(cuLaunchHostFunc(s, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }, nullptr));
+    CHECK(cuMemsetD8Async(table, 1, kLarge * 8ul, s));
+    CHECK(cuStreamSynchronize(s));
+    launched = false;
+    CHECK(cuLaunchHostFunc(s, [](void*) {
+      for (int ms = 0; ms < 100 && !launched; ms++) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }, nullptr));
     CHECK(cuMemcpyDtoDAsync(table, from, 128, s));
     launch(s, toil, 1, table, 3u, 1u, w.toil_words(), kStride, w.toil_ns(), lost);
+    launched = true;
   });
 }
 
