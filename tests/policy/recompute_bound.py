@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """A lower bound on the time of every plan, replays included: what LB1 to LB3 cannot say.
 
-    recompute_bound.py TRACE --memory FRACTION --link GBPS [--segments N] [--recompute off]
+    recompute_bound.py TRACE --memory FRACTION --link GBPS [--segments N] [--recompute forward|off]
 
-The iteration is cut into segments, from the start of one op to the start of another. A version is what one op left in
+The iteration is cut into segments, at the starts of some ops and at their ends. A version is what one op left in
 a buffer (`last`: what the iteration before left in a persistent one). Fractions, per version v and segment s: x resident
 when it begins, h on the host by then, y and o copied in and out within it; z of op u: replayed within it.
   least sum of t;  t_s >= ops of s + sum of replays;  t_s >= bytes in / B;  t_s >= bytes out / B
   what an op of s names of what was there before:  x + y + z >= 1
   y_s <= h_s + o_s;  o_s <= x + z, unless s makes it;  x' <= x + y + z;  h' <= h + o;  z_u <= x + y + z of each input of u (what s itself makes is there)
-  bytes of x <= M - what the segment's first op takes when it starts;  x = 1 for what that op names
+  bytes of x <= M - what else the op at the cut holds as it starts or ends;  x = 1 for what that op names
   e: what is known of a version, here or there, so that no copy makes two halves of one:  x, h <= e <= x + h;  e' <= e + z;
   e + z stands where x + y + z does
 Every plan of policy/README.md yields such numbers (a version that was overwritten, or whose buffer's life has ended, has
@@ -55,8 +55,9 @@ def merged(records):
 
 
 def cuts_of(trace, segments, speed):
-    """The ops that name most bytes, each the one of a stretch of equal time, of compute and of fetching what was named long ago;
-    and the iteration's start, and where nothing can be replayed any more."""
+    """[(first op of a segment, the op that starts or has just ended there)]. Chosen are the ops that name most bytes, each the one of a
+    stretch of equal time, of compute and of fetching what was named long ago; and the iteration's start, and where nothing can be replayed
+    any more."""
     ops, seen, best, weights = len(trace.ops), {}, {}, []
     for k in range(-ops, ops):  # twice round: the first round says when persistent buffers were named last
         far = sum(trace.size[b] for b in trace.named[k] if k - seen.get(b, k) > ops / 10)
@@ -70,14 +71,15 @@ def cuts_of(trace, segments, speed):
         best[stretch] = max(best.get(stretch, (-1, 0)), (held, k))
         spent += weight
     last_replayable = max((k for k, yes in enumerate(trace.replayable) if yes), default=0)
-    return sorted({0, min(last_replayable + 1, ops - 1)} | {k for _, k in best.values()})
+    chosen = {0, min(last_replayable + 1, ops - 1)} | {k for _, k in best.values()}
+    return sorted(({k + 1: k for k in chosen if k + 1 < ops} | {k: k for k in chosen}).items())
 
 
 class Programme:
     def __init__(self, trace, memory, speed, segments):
         self.trace, self.memory, self.speed = trace, memory, speed
-        self.cuts = cuts_of(trace, segments, speed)
-        self.ends = self.cuts[1:] + [len(trace.ops)]
+        self.cuts, self.at_cut = zip(*cuts_of(trace, segments, speed))
+        self.ends = self.cuts[1:] + (len(trace.ops),)
         self.rows, self.columns = [], {}
         self.counted = [size * 4000 >= memory for size in trace.size]
         for s in range(len(self.cuts)):
@@ -176,11 +178,11 @@ class Programme:
                 writer = name.split("v")[1]
                 replay = f" - z{writer}_{s}" if writer != "last" and int(writer) in self.replayed[s] else ""
                 self.rows.append(f"o{name}_{s} - x{name}_{s}{replay} <= 0")
-        first = trace.named[cut]
-        taken = trace.workspace[cut] + sum(trace.size[b] for b in first if self.counted[b] and self.current(b, cut) is None)
+        here = self.at_cut[s]
+        taken = trace.workspace[here] + sum(trace.size[b] for b in trace.named[here] if self.counted[b] and self.current(b, cut) is None)
         if held:
             self.rows.append(" + ".join(held) + f" <= {(self.memory - taken) * 1e-6:.9g}")
-        for b in first:
+        for b in trace.named[here]:
             if self.current(b, cut) is not None:
                 self.rows.append(f"x{b}v{self.current(b, cut)[1]}_{s} >= 1")
         time = f"t{s} >= {sum(trace.duration[cut:end]) * 1e-6:.9g}"
@@ -218,11 +220,11 @@ def main():
     parser.add_argument("--memory", type=float, required=True, help="part of peak live")
     parser.add_argument("--link", type=float, required=True, help="GB/s, each way")
     parser.add_argument("--segments", type=int, default=10)
-    parser.add_argument("--recompute", choices=["auto", "off"], default="auto", help="off: of plans without replays")
+    parser.add_argument("--recompute", choices=["auto", "forward", "off"], default="auto", help="off: of plans without replays; forward: of those that replay ops of the forward pass alone")
     options = parser.parse_args()
     trace = merged(simulator.read_lines(options.trace))
-    if options.recompute == "off":
-        trace.replayable = [False] * len(trace.ops)
+    if options.recompute != "auto":
+        trace.replayable = [yes and options.recompute == op.get("phase") for yes, op in zip(trace.replayable, trace.ops)]
     memory = int(options.memory * peak_live(trace))
     bound = bound_ms(trace, memory, options.link * 1e9, options.segments)
     if bound is None:
