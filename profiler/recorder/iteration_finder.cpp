@@ -11,12 +11,25 @@ std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
     return h * 0xff51afd7ed558ccdu;
 }
 
+std::uint64_t kernel(const History::Op& op) { return mix(op.shape, reinterpret_cast<std::uintptr_t>(op.name)); }
+
 }  // namespace
+
+void SeenKernels::add(const History& history, Position begin, Position end) {
+    for (Position at = begin; at < end; ++at) seen_.insert(kernel(history.op(at)));
+}
+
+bool SeenKernels::most_of(const History& history, Position begin, Position end) const {
+    Position seen = 0;
+    for (Position at = begin; at < end; ++at) seen += static_cast<Position>(seen_.count(kernel(history.op(at))));
+    return 2 * seen >= end - begin;
+}
 
 void IterationFinder::restart() {
     candidates_.clear();
     std::unordered_map<std::uint64_t, Position>().swap(last_);
     period_ = lost_ = 0;
+    lost_kernels_.clear();
 }
 
 // The same op on the same memory was last seen p ops ago: p may be the period.
@@ -24,7 +37,7 @@ void IterationFinder::propose(Position at) {
     const History::Op& op = history_.op(at);
     std::uint64_t argument = 0;
     for (const History::Use& use : history_.given(op)) {
-        const std::uint64_t key = mix(mix(mix(op.shape, reinterpret_cast<std::uintptr_t>(op.name)), ++argument),
+        const std::uint64_t key = mix(mix(kernel(op), ++argument),
                                       mix(history_.allocations()[use.allocation].address, use.offset) ^ static_cast<std::uint64_t>(history_.allocations()[use.allocation].born));
         const auto [place, fresh] = last_.try_emplace(key, at);
         if (fresh) continue;
@@ -40,19 +53,27 @@ bool IterationFinder::nearly() const {
     return std::any_of(candidates_.begin(), candidates_.end(), [&](const Candidate& c) { return history_.end() - c.since >= std::max(under_way, c.period / 8); });
 }
 
+bool IterationFinder::lost_before(Candidate& c) const {
+    if (c.period > lost_) return false;
+    if (c.kin == Candidate::Kin::unknown) c.kin = lost_kernels_.most_of(history_, history_.end() - c.period, history_.end()) ? Candidate::Kin::yes : Candidate::Kin::no;
+    return c.kin == Candidate::Kin::yes;
+}
+
 bool IterationFinder::advance() {
     const Position at = history_.end() - 1;
     std::erase_if(candidates_, [&](const Candidate& c) { return at - c.period < history_.begin() || !history_.corresponds(at, at - c.period); });
     propose(at);
     if (period_ && !history_.corresponds(at, at - period_)) {
         lost_ = std::max(lost_, period_);
+        lost_kernels_.add(history_, std::max(history_.begin(), at - period_), at);
+        for (Candidate& c : candidates_) c.kin = Candidate::Kin::unknown;
         period_ = 0;
     }
     if (period_) return false;
     const Candidate* best = nullptr;
-    for (const Candidate& c : candidates_) {
+    for (Candidate& c : candidates_) {
         const Position held = at + 1 - c.since;
-        if (held < std::max(c.period, fewest) || (c.period <= lost_ && held < std::min(again * c.period, std::max(2 * c.period, longest_again_)))) continue;
+        if (held < std::max(c.period, fewest) || (held < std::min(again * c.period, std::max(2 * c.period, longest_again_)) && lost_before(c))) continue;
         if (!best || c.period < best->period) best = &c;
     }
     if (!best) return false;

@@ -5,17 +5,32 @@
 // differ, while an allocator that gives other addresses each iteration does not hide one. A period p is *found* when
 // the last p ops, and at least `fewest` of them, each correspond to the op p before: the sequence was seen twice,
 // whatever came before it. It is *lost* at the first op that does not correspond. A period that was lost is not found
-// again until it has held for `again` times as long, so that the steps of gradient accumulation do not stand for the
-// iteration that they are part of; a long one, for `longest_again` ops and twice: no search goes on for 16 long iterations.
+// again, nor a shorter one of the same kernels, until it has held for `again` times as long, so that the steps of gradient
+// accumulation do not stand for the iteration that they are part of; a long one, for `longest_again` ops and twice: no search
+// goes on for 16 long iterations. What repeats of other kernels, as training after a longer loop that set it up, is found at once.
 #pragma once
 
 #include <cstddef>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "profiler/recorder/history.hpp"
 
 namespace udnnmem::profiler {
+
+// The kernels of what was seen to repeat.
+class SeenKernels {
+  public:
+    // Those of the ops from `begin` to before `end`. They must be known.
+    void add(const History& history, Position begin, Position end);
+    // Whether at least half of those ops are of kernels that were added.
+    bool most_of(const History& history, Position begin, Position end) const;
+    void clear() { seen_.clear(); }
+
+  private:
+    std::unordered_set<std::uint64_t> seen_;
+};
 
 class IterationFinder {
   public:
@@ -40,8 +55,11 @@ class IterationFinder {
   private:
     struct Candidate {
         Position period, since;
+        enum class Kin : std::uint8_t { unknown, yes, no } kin = Kin::unknown;   // of a period that was lost; asked once it has held once
     };
     void propose(Position at);
+    // Whether it was lost before, or is a part of what was.
+    bool lost_before(Candidate& c) const;
 
     const History& history_;
     const Position longest_again_;
@@ -49,6 +67,7 @@ class IterationFinder {
     std::unordered_map<std::uint64_t, Position> last_;  // by op and memory: where it was last seen
     Position period_ = 0, since_ = 0;
     Position lost_ = 0;  // longest period that was found and lost
+    SeenKernels lost_kernels_;
 };
 
 }  // namespace udnnmem::profiler

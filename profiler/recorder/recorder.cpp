@@ -83,7 +83,7 @@ void Recorder::take_ops() {
         const Position at = history_.add(op);
         if (timer >= 0) pending_.push_back({at, timer});
         if (!hears_ops()) continue;   // it was on its way when the rest began
-        if (finder_.advance() && finder_.period() > told_period_) {
+        if (finder_.advance() && news(history_.end() - finder_.period(), finder_.period())) {
             waits_for_times_ = true;
             time_ops(true);
         }
@@ -106,6 +106,14 @@ void Recorder::time_ops(bool yes) {
     timed_from_ = yes ? history_.end() + static_cast<Position>(ring_.pushed() - taken_) : std::numeric_limits<Position>::max();
 }
 
+// Whether that is not a part of what was told: it is longer, or of other kernels.
+bool Recorder::news(Position begin, Position period) const { return period > told_period_ || !told_kernels_.most_of(history_, begin, begin + period); }
+
+void Recorder::told() {
+    told_kernels_.add(history_, found_begin_, found_begin_ + found_period_);
+    told_period_ = std::max(told_period_, std::exchange(found_period_, 0));
+}
+
 void Recorder::find(Position begin, Position period) {
     found_begin_ = begin;
     found_period_ = period;
@@ -120,7 +128,7 @@ void Recorder::find_between_marks() {
         const Position length = last - marks_[i];
         if (history_.end() - marks_[i] > finder_.held()) return;
         if (length % period != 0) continue;
-        if (length > told_period_ && timed_since(marks_[i])) {
+        if (timed_since(marks_[i]) && news(marks_[i], length)) {
             find(marks_[i], length);
             marks_serve_ = true;
         }
@@ -220,8 +228,7 @@ std::string Recorder::drain(bool last) {
     if (found_period_) {
         if (pending_.empty() || pending_.front().at >= found_end_ || last) {
             text = lines();
-            told_period_ = found_period_;
-            found_period_ = 0;
+            told();
         }
     }
     const bool searching = finder_.period() == 0;
@@ -230,7 +237,7 @@ std::string Recorder::drain(bool last) {
         if (told_period_ == 0) {  // what repeats keeps to no marks
             find(iteration_begin(history_, finder_.period()), finder_.period());
             text += lines();
-            told_period_ = std::exchange(found_period_, 0);
+            told();
         }
         stop();
     }

@@ -89,6 +89,8 @@ class Recorder {
     void note(std::uint64_t address, std::uint64_t bytes, Life::Kind kind, std::int32_t tag) noexcept;
     void find(Position begin, Position period);
     void time_ops(bool yes);
+    bool news(Position begin, Position period) const;
+    void told();
     bool young() const;
     bool timed_since(Position at) const;
     void find_between_marks();
@@ -116,7 +118,8 @@ class Recorder {
     std::deque<Position> marks_;              // the last of them, ascending
     std::uint64_t taken_ = 0;
     Position found_begin_ = -1, found_end_ = -1, found_period_ = 0;  // found, not yet told
-    Position told_period_ = 0;
+    Position told_period_ = 0;                // the longest
+    SeenKernels told_kernels_;
     Position timed_from_ = 0;                 // ops from there on carry timers; none, if it is the largest position
     bool waits_for_times_ = false;            // a period is known; it is told when one was timed
     bool marks_serve_ = false;                // an iteration ran from mark to mark

@@ -136,6 +136,21 @@ TEST_CASE("gradient accumulation: the whole iteration replaces its steps") {
     CHECK(trace.ops.size() == 4 * 11 + 5);
 }
 
+TEST_CASE("training is found at once after a longer loop that set it up") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 4, .recorder = recorder};
+    program.start();
+    for (int i = 0; i < 3; ++i)
+        for (int part = 0; part < 10; ++part)
+            for (int l = 0; l < program.layers; ++l) program.op("set up", {{program.weights[MadeUp::at(l)] + 8 * static_cast<std::uint64_t>(part)}});
+    CHECK(parsed(recorder.drain(false)).ops.size() == 40);
+    int taken = 0;
+    const std::string text = steps(program, 10, &taken);
+    CHECK(taken <= 3);
+    CHECK(parsed(text).ops.size() == static_cast<std::size_t>(program.ops()));
+    CHECK(steps(program, 10).empty());
+}
+
 TEST_CASE("one disturbance in a long iteration is forgiven, in a search that could not see it 16 times again") {
     Recorder::Settings settings = settings_for_test();
     settings.most_ops = settings.search_ops = 4096;
