@@ -46,13 +46,14 @@ void while_pushed(World& w, CUdeviceptr x, const std::function<void(CUstream, CU
   CHECK(cuMemsetD32(lost, 0, 1));
   CHECK(cuCtxSynchronize());
   const CUstream mine = w.stream(), theirs = w.stream();
-  std::atomic<bool> stop{false};
+  std::atomic<bool> begun{false}, stop{false};
   unsigned wrong = 0;
   std::thread other([&] {
     CHECK(cuCtxSetCurrent(w.context));
     void* landing;
     const unsigned from = kWords / 2 + 1, words = kWords - from;
     CHECK(cuMemHostAlloc(&landing, words * 4ul, 0));
+    begun = true;
     while (!stop) {
       w.press(theirs);
       CHECK(cuMemcpyDtoHAsync(landing, x + from * 4ul, words * 4ul, theirs));
@@ -62,6 +63,7 @@ void while_pushed(World& w, CUdeviceptr x, const std::function<void(CUstream, CU
     }
     CHECK(cuMemFreeHost(landing));
   });
+  while (!begun) std::this_thread::yield();
   for (int round = 0; round < 3; round++) {
     work(mine, lost);
     CHECK(cuStreamSynchronize(mine));
