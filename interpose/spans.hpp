@@ -105,6 +105,7 @@ class SpanList {
         }
     }
     void add_memops(const CUstreamBatchMemOpParams* ops, unsigned count) {
+        if (count >= kMostMemops) return;  // the driver refuses them, and looks at none
         for (unsigned i = 0; ops && i < count; ++i) switch (ops[i].operation) {
                 case CU_STREAM_MEM_OP_WAIT_VALUE_32: add({ops[i].waitValue.address, 4, Access::read}); break;
                 case CU_STREAM_MEM_OP_WAIT_VALUE_64: add({ops[i].waitValue.address, 8, Access::read}); break;
@@ -120,6 +121,7 @@ class SpanList {
     bool complete() const { return complete_; }
 
   private:
+    static constexpr unsigned kMostMemops = 256;  // cuStreamBatchMemOp: "must be less than"
     // Row lengths are in elements, whose size only an array on the other side tells; a copy between pointers is in
     // bytes.
     void add_operand(const CUmemcpy3DOperand& side, const CUDA_MEMCPY3D_BATCH_OP& op, Access whole) {

@@ -206,6 +206,8 @@ void questions(unsigned seed) {
   const CUdeviceptr x = w.stepped(), small = w.allocate(1000);
   CHECK(cuMemGetInfo(&after, nullptr));
   printf("less %zu\n", (before - after) / (64 << 10));
+  CUstreamBatchMemOpParams one{};
+  printf("far too many %d\n", cuStreamBatchMemOp(s, 0x7fffffff, &one, 0));
   for (const bool pushed : {false, true}) {
     if (pushed) w.press(s), w.press(s);
     for (const CUdeviceptr at : {x, x + 4000, x + kWords * 4ul - 1, small, small + 999}) {

@@ -212,7 +212,7 @@ CUresult make_memset(CUcontext c, const CUDA_MEMSET_NODE_PARAMS& p, std::shared_
 }
 
 CUresult make_memops(CUcontext c, unsigned count, const CUstreamBatchMemOpParams* ops, unsigned flags, std::shared_ptr<MemOpWork>* out) {
-    if (!ops || count > 256 || flags) return CUDA_ERROR_INVALID_VALUE;
+    if (!ops || count >= 256 || flags) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; ++i) {
         auto kind = ops[i].operation;
         bool wide = kind == CU_STREAM_MEM_OP_WAIT_VALUE_64 || kind == CU_STREAM_MEM_OP_WRITE_VALUE_64;
