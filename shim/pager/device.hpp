@@ -286,7 +286,8 @@ class DevicePager {
     std::int64_t deadline_ns() const;
     bool past_deadline(const Request&, int halvings = 0) const;
     bool overdue(const Request&) const;
-    int fired_in_vain() const { return last_progress_ns_ > fired_ns_ ? 0 : fired_in_a_row_; }
+    int fired_in_vain() const { return last_moved_ns_ > fired_ns_ ? 0 : fired_in_a_row_; }
+    void moved();
     bool hopeless(const Request&) const;
     bool paced(const Request&);
     CUresult map_now(Buffer*, std::vector<Frame*> frames);
@@ -345,6 +346,7 @@ class DevicePager {
     int frozen_ = 0;                       // granted ops that may touch anything and are not submitted yet
     bool over_budget_warned_ = false, long_wait_warned_ = false;
     std::int64_t last_progress_ns_ = 0;
+    std::int64_t last_moved_ns_ = 0;       // when memory last changed its place; moves that only begin, or are called off, do not count
     std::int64_t fired_ns_ = 0;            // when a deadline fired last
     int fired_in_a_row_ = 0;               // ... and how many did with nothing moved in between
     std::int64_t regain_from_ns_ = 0;      // when the driver may be asked again whether others have given memory back

@@ -183,7 +183,7 @@ bool DevicePager::step_evict(Move& m) {
     ++stats_.evictions;
     if (m.clean) ++stats_.clean_evictions;
     tell(m.clean ? profiler::EventKind::evict_clean : profiler::EventKind::evict, b, b->capacity, m.start_ns);
-    last_progress_ns_ = now_ns();
+    moved();
     if (m.clean || verify_now()) {
         ++stats_.verified_moves;
         if (hash(m, b->device_frames, look_stream_) && record(m, look_stream_)) {
@@ -333,7 +333,7 @@ bool DevicePager::step_fetch(Move& m) {
             b->host_as_of = b->last_use.load();
             ++stats_.fetches;
             tell(profiler::EventKind::fetch, b, m.copy ? b->capacity : 0, m.start_ns);
-            last_progress_ns_ = now_ns();
+            moved();
             // A launch that reached the host frames in between would have changed them.
             if (m.copy && landing && b->hash_known && verify_now()) {
                 if (hash(m, b->host_frames, in_stream_) && record(m, in_stream_)) {

@@ -134,7 +134,9 @@ bool DevicePager::past_deadline(const Request& r, int halvings) const {
     return holds("deadline") && now_ns() - std::max(r.since_ns, last_progress_ns_) > deadline_ns() >> halvings;
 }
 
-// What waits for this very launch waits for the next ones too: each that went ahead without anything moving since leaves half
+void DevicePager::moved() { last_progress_ns_ = last_moved_ns_ = now_ns(); }
+
+// What waits for this very launch waits for the next ones too: each that went ahead without anything moved since leaves half
 // the time to those behind it, so that all of them together take little longer than two deadlines.
 bool DevicePager::overdue(const Request& r) const { return past_deadline(r, fired_in_vain()); }
 

@@ -95,7 +95,7 @@ bool DevicePager::release_parked(std::size_t bytes) {
         retire(b);
         progress = true;
     }
-    if (progress) last_progress_ns_ = now_ns();
+    if (progress) moved();
     return progress;
 }
 

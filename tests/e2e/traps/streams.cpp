@@ -55,6 +55,21 @@ void host_function_wants_lock_long(unsigned seed) {
   tell("y", read(y, kWords));
 }
 
+// The same where all launches are behind the lock: some find their memory there, for others what is in use behind the lock
+// would have to go.
+void host_function_wants_lock_behind(unsigned seed) {
+  World w(seed);
+  const CUstream a = w.stream();
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  CHECK(cuLaunchHostFunc(a, [](void* p) { std::lock_guard inner(*static_cast<std::mutex*>(p)); }, &mutex));
+  const unsigned words = static_cast<unsigned>(kBudget / 8 / 4);
+  for (unsigned i = 0; i < 1200; i++) launch_wide(a, w.add, w.fillers[i % 9], w.fillers[(i + 1) % 9], w.fillers[i % 9], words);
+  lock.unlock();
+  CHECK(cuCtxSynchronize());
+  for (const CUdeviceptr f : w.fillers) tell("filler", read(f, words));
+}
+
 // A gate that the launching thread opens only after launches that have to wait for memory behind the gate; or that a kernel
 // opens, which may touch anything, for it is given memory of the host's.
 template <bool by_kernel>
@@ -537,6 +552,7 @@ void after_a_fault(unsigned seed) {
 const std::vector<Trap> stream_traps = {
     {"host-function-wants-lock", Needs::moves, host_function_wants_lock},
     {"host-function-wants-lock-long", Needs::moves, host_function_wants_lock_long},
+    {"host-function-wants-lock-behind", Needs::moves, host_function_wants_lock_behind},
     {"gate-opened-later", Needs::moves, gate_opened_later<false>},
     {"gate-opened-by-kernel", Needs::moves, gate_opened_later<true>},
     {"gate-in-buffer", Needs::moves, gate_in_buffer},
