@@ -13,24 +13,35 @@ namespace udnnmem::interpose {
 static bool images_are_needed() noexcept { return !driver_has(Symbol::cuFuncGetParamInfo); }
 
 // ---- loading ----
-ALWAYS_OBSERVE(cuModuleLoad, (CUmodule * module, const char* file), (module, file),
-        note_code_of_file(file); if (images_are_needed()) remember_image_file(*module, file))
-ALWAYS_OBSERVE(cuModuleLoadData, (CUmodule * module, const void* image), (module, image),
-        note_code(image); if (images_are_needed()) remember_image(*module, image))
-ALWAYS_OBSERVE(cuModuleLoadDataEx, (CUmodule * module, const void* image, unsigned count, CUjit_option* options, void** values),
+// Code and variables take device memory: what the program has freed serves them too.
+#define LOADS(symbol, PARAMS, ARGS, AFTER)                                                                             \
+    HOOK(symbol, PARAMS) {                                                                                             \
+        auto real = [&] { return REAL(symbol) ARGS; };                                                                 \
+        const CUresult result = [&] {                                                                                  \
+            Guard up;                                                                                                  \
+            return up ? up->take_unmanaged(-1, 0, real) : real();                                                      \
+        }();                                                                                                           \
+        if (result == CUDA_SUCCESS) { AFTER; }                                                                         \
+        return result;                                                                                                 \
+    }
+LOADS(cuModuleLoad, (CUmodule * module, const char* file), (module, file),
+      note_code_of_file(file); if (images_are_needed()) remember_image_file(*module, file))
+LOADS(cuModuleLoadData, (CUmodule * module, const void* image), (module, image),
+      note_code(image); if (images_are_needed()) remember_image(*module, image))
+LOADS(cuModuleLoadDataEx, (CUmodule * module, const void* image, unsigned count, CUjit_option* options, void** values),
         (module, image, count, options, values), note_code(image); if (images_are_needed()) remember_image(*module, image))
-ALWAYS_OBSERVE(cuModuleLoadFatBinary, (CUmodule * module, const void* image), (module, image),
-        note_code(image); if (images_are_needed()) remember_image(*module, image))
-ALWAYS_OBSERVE(cuLibraryLoadData,
+LOADS(cuModuleLoadFatBinary, (CUmodule * module, const void* image), (module, image),
+      note_code(image); if (images_are_needed()) remember_image(*module, image))
+LOADS(cuLibraryLoadData,
         (CUlibrary * library, const void* image, CUjit_option* jit, void** jit_values, unsigned jit_count,
          CUlibraryOption* options, void** values, unsigned count),
         (library, image, jit, jit_values, jit_count, options, values, count),
-        note_code(image); if (images_are_needed()) remember_image(*library, image))
-ALWAYS_OBSERVE(cuLibraryLoadFromFile,
+      note_code(image); if (images_are_needed()) remember_image(*library, image))
+LOADS(cuLibraryLoadFromFile,
         (CUlibrary * library, const char* file, CUjit_option* jit, void** jit_values, unsigned jit_count,
          CUlibraryOption* options, void** values, unsigned count),
         (library, file, jit, jit_values, jit_count, options, values, count),
-        note_code_of_file(file); if (images_are_needed()) remember_image_file(*library, file))
+      note_code_of_file(file); if (images_are_needed()) remember_image_file(*library, file))
 
 // ---- unloading ----
 static void tell_unloading() noexcept {

@@ -110,7 +110,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
     Lock lock(mutex_);
     if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
     auto count = [&](Buffer* b) {
-        live_capacity_ += b && pool != own_pool ? b->capacity : 0;
+        live_capacity_ += b && pool != own_pool ? b->capacity : std::size_t{0};
         if (b) largest_ever_ = std::max<std::size_t>(largest_ever_, b->capacity);
         auto& use = pools_[pool];
         use.current += bytes;

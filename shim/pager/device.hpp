@@ -113,6 +113,11 @@ class DevicePager {
     // Whether an op can use a buffer that is in host memory.
     bool reaches_host() const { return backing_->host_frames_can_be_mapped(); }
     bool network_can_reach() const { return backing_->network_can_reach(); }
+    // An address of the device's that is mapped now and in nobody's use; 0: none. What the driver says of it goes for all of ours.
+    CUdeviceptr always_mapped() {
+        Lock lock(mutex_);
+        return scratch_ ? scratch_->base : CUdeviceptr{0};
+    }
     // The program wrote [at, at + bytes) of `table` from host memory: `targets` are what the addresses among it point to
     // (by position), and what was there before is forgotten.
     void wrote_pointers(Buffer* table, CUdeviceptr at, std::size_t bytes, const std::vector<Buffer::Drag>& targets);

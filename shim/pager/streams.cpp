@@ -106,6 +106,9 @@ StreamSlot* StreamTable::make_slot(CUstream stream, CUcontext context, bool per_
 void StreamTable::retire_ended_threads() {
     for (auto& s : slots_) {
         if (!s->alive || !s->per_thread || !s->thread.expired()) continue;
+        std::unique_lock inner(s->mutex, std::try_to_lock);  // whoever holds it may want mutex_
+        if (!inner) continue;
+        capturing_.fetch_sub(std::exchange(s->captures, 0));  // nobody can end them any more
         s->alive = false;
         generation_.fetch_add(1);
     }

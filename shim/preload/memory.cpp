@@ -56,7 +56,8 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
     std::optional<pager::Relaxed> relaxed;   // while another stream captures: a device's first allocation loads code, and more
     const auto unmanaged = [&](Outside kind = Outside::device) {
         relaxed.reset();
-        const CUresult result = real();
+        // One that becomes a node takes no memory yet.
+        const CUresult result = kind == Outside::graph ? real() : take_unmanaged(-1, a.pitch ? 0 : a.bytes, real);
         if (result == CUDA_SUCCESS) unmanaged_memory(*a.address, a.pitch ? *a.pitch * a.height : a.bytes, kind);
         return result;
     };

@@ -14,12 +14,19 @@ using namespace interpose;
 using pager::DevicePager;
 using pager::holds;
 
+constexpr CUdeviceptr kNobodys = 1;
+
 // What the driver would say of the pointer if the buffer were an ordinary allocation. False: it is asked itself.
 bool answer(Session& s, void* data, CUpointer_attribute attribute, CUdeviceptr at, CUresult& result) {
     pager::Buffer* b = s.pager().find(at);
     const auto found = b ? b->device->allocation_at(at) : std::nullopt;
-    result = found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    if (!found) return true;
+    const auto as_of = [&](CUdeviceptr other) {
+        static const auto ask = UDNNMEM_REAL(cuPointerGetAttribute);
+        result = ask ? ask(data, attribute, other) : CUDA_ERROR_INVALID_VALUE;
+        return true;
+    };
+    if (!found) return as_of(kNobodys);
+    result = CUDA_SUCCESS;
     auto put = [&](auto value) { std::memcpy(data, &value, sizeof value); };
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -47,10 +54,9 @@ bool answer(Session& s, void* data, CUpointer_attribute attribute, CUdeviceptr a
         case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: put(found->bytes); return true;
         case CU_POINTER_ATTRIBUTE_MAPPED: put(1u); return true;
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: put(static_cast<int>(!found->pool && b->device->network_can_reach())); return true;
-        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: put(0ull); return true;
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: put(static_cast<int>(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE)); return true;
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: put(found->pool); return true;
-        default: return false;
+        default: return as_of(b->device->always_mapped());  // as the types of handles that it allows
     }
 }
 
@@ -124,8 +130,7 @@ CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, voi
     static const auto ask_all = UDNNMEM_REAL(cuPointerGetAttributes);
     static const auto ask = UDNNMEM_REAL(cuPointerGetAttribute);
     if (!ask_all || !ask) return real();
-    constexpr CUdeviceptr nobodys = 1;
-    const CUresult result = ask_all(count, attributes, data, nobodys);
+    const CUresult result = ask_all(count, attributes, data, kNobodys);
     for (unsigned i = 0; i < count; ++i) {
         CUresult ignored;
         if (data[i] && !answer(*s, data[i], attributes[i], at, ignored)) ask(data[i], attributes[i], at);

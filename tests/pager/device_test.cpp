@@ -497,3 +497,12 @@ TEST_CASE("where nothing is mapped no op can be: what is brought in waits for no
     p.pager->leave(op, CUDA_SUCCESS);
     CHECK(p.gpu.violations().empty());
 }
+
+TEST_CASE("buffers of more than 2 GiB are counted whole") {
+    constexpr std::size_t kLarge = (3ull << 30) / granule;
+    Paged p({.device = 16, .host = 2 * kLarge});
+    const CUdeviceptr a = p.allocate(kLarge);
+    CHECK(p.device->memory().live == kLarge * granule);
+    REQUIRE(p.device->free(a, CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
+    CHECK(p.device->memory().live == 0);
+}
