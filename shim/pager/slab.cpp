@@ -1,6 +1,5 @@
 #include "shim/pager/slab.hpp"
 
-#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -14,31 +13,51 @@ void SlabAllocator::add(Buffer* slab) {
     merge(slab->base, slab->capacity);
 }
 
+void SlabAllocator::insert_free(CUdeviceptr at, std::size_t bytes) {
+    free_.emplace(at, bytes);
+    free_by_size_.emplace(bytes, at);
+}
+
+void SlabAllocator::erase_free(Free::iterator it) {
+    free_by_size_.erase({it->second, it->first});
+    free_.erase(it);
+}
+
 // Neighbours merge only within one slab: a block never spans two.
 void SlabAllocator::merge(CUdeviceptr at, std::size_t bytes) {
     const auto slab = std::prev(slabs_.upper_bound(at));
-    auto it = free_.emplace(at, bytes).first;
-    if (auto next = std::next(it); next != free_.end() && at + it->second == next->first &&
-                                   next->first < slab->first + slab->second) {
-        it->second += next->second;
-        free_.erase(next);
-    }
-    if (it != free_.begin()) {
-        auto previous = std::prev(it);
-        if (previous->first >= slab->first && previous->first + previous->second == it->first) {
-            previous->second += it->second;
-            free_.erase(it);
+    auto next = free_.lower_bound(at);
+    if (next != free_.begin()) {
+        const auto previous = std::prev(next);
+        if (previous->first >= slab->first && previous->first + previous->second == at) {
+            at = previous->first, bytes += previous->second;
+            erase_free(previous);
         }
     }
+    if (next != free_.end() && at + bytes == next->first && next->first < slab->first + slab->second) {
+        bytes += next->second;
+        erase_free(next);
+    }
+    insert_free(at, bytes);
+}
+
+void SlabAllocator::erase_pending(Waiting::iterator it) {
+    const Pending& p = it->second;
+    pending_in_order_.erase(p.nth);
+    pending_of_.erase({p.stream, p.units, p.nth});
+    pending_.erase(it);
 }
 
 void SlabAllocator::collect() {
     StreamTable& streams = device_.pager_.streams();
-    std::erase_if(pending_, [&](const Pending& p) {
-        if (holds("free-small") && !streams.complete(p.streams, p.number)) return false;
-        merge(p.at, p.units);
-        return true;
-    });
+    while (!pending_in_order_.empty()) {
+        const auto first = pending_.find(pending_in_order_.begin()->second);
+        const Pending p = first->second;
+        if (holds("free-small") && !streams.complete(p.streams, p.number)) return;
+        const CUdeviceptr at = first->first;
+        erase_pending(first);
+        merge(at, p.units);
+    }
 }
 
 CUdeviceptr SlabAllocator::take(std::size_t bytes, std::uint64_t stream, CUmemoryPool pool, CUcontext context) {
@@ -49,20 +68,19 @@ CUdeviceptr SlabAllocator::take(std::size_t bytes, std::uint64_t stream, CUmemor
     };
     if (!holds("free-small")) collect();
     if (stream) {
-        for (auto it = pending_.begin(); it != pending_.end(); ++it) {
-            if (it->stream != stream || it->units != units) continue;
-            const CUdeviceptr at = it->at;
-            pending_.erase(it);
+        const auto own = pending_of_.lower_bound({stream, units, 0});
+        if (own != pending_of_.end() && std::get<0>(*own) == stream && std::get<1>(*own) == units) {
+            const auto it = pending_.find(pending_in_order_.at(std::get<2>(*own)));
+            const CUdeviceptr at = it->first;
+            erase_pending(it);
             return place(at);
         }
     }
     for (int attempt = 0; attempt < 2; ++attempt) {
-        for (auto it = free_.begin(); it != free_.end(); ++it) {
-            if (it->second < units) continue;
-            const CUdeviceptr at = it->first;
-            const std::size_t left = it->second - units;
-            free_.erase(it);
-            if (left) free_[at + units] = left;
+        if (const auto fits = free_by_size_.lower_bound({units, 0}); fits != free_by_size_.end()) {
+            const auto [size, at] = *fits;
+            erase_free(free_.find(at));
+            if (size > units) insert_free(at + units, size - units);
             return place(at);
         }
         collect();
@@ -73,7 +91,10 @@ CUdeviceptr SlabAllocator::take(std::size_t bytes, std::uint64_t stream, CUmemor
 bool SlabAllocator::free(CUdeviceptr at, std::uint64_t stream, std::uint64_t number, std::uint64_t streams) {
     auto it = live_.find(at);
     if (it == live_.end()) return false;
-    pending_.push_back({at, it->second.units, stream, number, streams});
+    const Pending p{it->second.units, stream, number, streams, frees_++};
+    pending_.emplace(at, p);
+    pending_in_order_.emplace(p.nth, at);
+    pending_of_.insert({p.stream, p.units, p.nth});
     live_.erase(it);
     return true;
 }
@@ -100,19 +121,35 @@ std::optional<Allocated> SlabAllocator::find(CUdeviceptr at) const {
 }
 
 bool SlabAllocator::used_until_freed(CUdeviceptr at) const {
-    return std::ranges::any_of(pending_, [&](const Pending& p) { return at >= p.at && at < p.at + p.units && !device_.pager_.streams().complete(p.streams, p.number); });
+    auto it = pending_.upper_bound(at);
+    if (it == pending_.begin()) return false;
+    const auto& [begin, p] = *--it;
+    return at < begin + p.units && !device_.pager_.streams().complete(p.streams, p.number);
 }
 
 std::string SlabAllocator::is_valid() const {
     std::map<CUdeviceptr, std::size_t> all(free_);
     for (const auto& [at, block] : live_)
         if (!all.emplace(at, block.units).second) return "a small allocation is free as well";
-    for (const Pending& p : pending_)
-        if (!all.emplace(p.at, p.units).second) return "a freed small allocation is in use as well";
+    for (const auto& [at, p] : pending_)
+        if (!all.emplace(at, p.units).second) return "a freed small allocation is in use as well";
+    if (free_by_size_.size() != free_.size()) return "the free small blocks by size are not those by address";
+    for (const auto& [bytes, at] : free_by_size_)
+        if (const auto it = free_.find(at); it == free_.end() || it->second != bytes) return "a free small block has another size by address";
+    if (pending_in_order_.size() != pending_.size() || pending_of_.size() != pending_.size()) return "freed small allocations are not as many in each order";
+    std::uint64_t number = 0, streams = 0;
+    for (const auto& [nth, at] : pending_in_order_) {
+        const auto it = pending_.find(at);
+        if (it == pending_.end() || it->second.nth != nth || !pending_of_.contains({it->second.stream, it->second.units, nth})) return "a freed small allocation is not found in each order";
+        if (it->second.number < number || (streams & ~it->second.streams)) return "a freed small allocation waits for less than one that was freed before it";
+        number = it->second.number, streams = it->second.streams;
+    }
     std::size_t sum = 0, whole = 0;
-    CUdeviceptr end = 0;
+    CUdeviceptr begin = 0, end = 0;
     for (const auto& [at, bytes] : all) {
         if (at < end) return "small allocations overlap";
+        if (at == end && free_.contains(at) && !slabs_.contains(at) && free_.contains(begin)) return "free small blocks that are neighbours are two";
+        begin = at;
         end = at + bytes;
         sum += bytes;
     }

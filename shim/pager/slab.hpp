@@ -1,7 +1,9 @@
-// Small allocations, carved from slabs that never leave the device: 256-byte units, first fit, neighbours merged.
+// Small allocations, carved from slabs that never leave the device: 256-byte units, best fit, neighbours merged. Each call
+// takes a time that grows with the logarithm of what there is: it is made under the device's mutex.
 //
 // Invariants: guarded by the device's mutex; a slab is a pinned Buffer; a block freed in stream order is given
-// only to its own stream until every op before the free has completed.
+// only to its own stream until every op before the free has completed. What a free waits for is all that was submitted before it,
+// on whatever stream: so frees complete in the order in which they were made.
 #pragma once
 
 #include <cuda.h>
@@ -9,7 +11,10 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace udnnmem::pager {
@@ -66,7 +71,11 @@ class SlabAllocator {
     void collect();
 
     DevicePager& device_;
-    std::map<CUdeviceptr, std::size_t> free_;    // ready to be taken, neighbours merged within a slab
+    using Free = std::map<CUdeviceptr, std::size_t>;
+    void insert_free(CUdeviceptr at, std::size_t bytes);
+    void erase_free(Free::iterator);
+    Free free_;    // ready to be taken, neighbours merged within a slab
+    std::set<std::pair<std::size_t, CUdeviceptr>> free_by_size_;
     struct Block {
         std::size_t bytes, units;
         CUmemoryPool pool;
@@ -77,12 +86,17 @@ class SlabAllocator {
     std::map<CUdeviceptr, Block>::const_iterator holding(CUdeviceptr at) const;
     std::map<CUdeviceptr, Block> live_;
     struct Pending {
-        CUdeviceptr at;
         std::size_t units;
-        std::uint64_t stream;  // that freed it
+        std::uint64_t stream;  // that freed it, 0 for none
         std::uint64_t number, streams;
+        std::uint64_t nth;     // free of all
     };
-    std::vector<Pending> pending_;
+    using Waiting = std::map<CUdeviceptr, Pending>;
+    void erase_pending(Waiting::iterator);
+    Waiting pending_;
+    std::map<std::uint64_t, CUdeviceptr> pending_in_order_;                          // by nth
+    std::set<std::tuple<std::uint64_t, std::size_t, std::uint64_t>> pending_of_;     // stream, units, nth
+    std::uint64_t frees_ = 0;
     std::map<CUdeviceptr, std::size_t> slabs_;
     std::uint32_t next_id_ = 0;
 };
