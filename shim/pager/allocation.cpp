@@ -75,6 +75,25 @@ bool DevicePager::fits(std::size_t capacity) const {
     return live + largest <= both;
 }
 
+// ... if need be without slabs in which nothing lives any more.
+bool DevicePager::fits_without_slabs(std::size_t capacity) { return fits(capacity) || (park_slabs(SIZE_MAX) && fits(capacity)); }
+
+// Slabs in which nothing lives (SlabAllocator::give_up) become freed buffers like any other, whose memory goes once nothing uses it
+// any more. One that a waiting op names, be it by a word that is no address, stays: freed ones are told from others when the wait begins.
+bool DevicePager::park_slabs(std::size_t bytes) {
+    const std::vector<Buffer*> parked = slabs_.give_up(bytes, [&](Buffer* b) {
+        return b->holds || (bytes != SIZE_MAX && !quiet(b)) || std::ranges::any_of(requests_, [b](const Request* r) { return std::ranges::find(r->need, b) != r->need.end(); });
+    });
+    for (Buffer* b : parked) {
+        b->live = b->slab = b->pinned = false;
+        b->parked_at = pager_.streams().now();
+        b->parked_by = 0;
+        unmovable_ -= b->capacity;
+        parked_.emplace(b->capacity, b);
+    }
+    return !parked.empty();
+}
+
 std::size_t DevicePager::small_below() const { return pager_.settings().small_below ? pager_.settings().small_below : granule() / 2; }
 
 // A parked buffer of just that size: one freed in the same stream serves at once, others once their ops have completed.
@@ -121,7 +140,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
         out = slabs_.take(bytes, slot ? slot->life : 0, pool, context);
         if (!out) {
             const std::size_t capacity = whole_granules(std::max<std::size_t>(granule(), 2 * small_below()));
-            if (!fits(capacity)) return CUDA_ERROR_OUT_OF_MEMORY;
+            if (!fits_without_slabs(capacity)) return CUDA_ERROR_OUT_OF_MEMORY;
             Buffer* slab = new_buffer(capacity, capacity);
             if (!slab) return CUDA_ERROR_OUT_OF_MEMORY;
             slab->slab = true;
@@ -147,7 +166,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
         return out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
     const std::size_t capacity = whole_granules(bytes);
-    if (capacity < bytes || (pool != own_pool && !fits(capacity))) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (capacity < bytes || (pool != own_pool && !fits_without_slabs(capacity))) return CUDA_ERROR_OUT_OF_MEMORY;
     Buffer* b = take_parked(capacity, slot);
     if (!b) b = new_buffer(bytes, capacity);
     if (!b) return CUDA_ERROR_OUT_OF_MEMORY;

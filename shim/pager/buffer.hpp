@@ -51,7 +51,7 @@ struct Buffer {
     DevicePager* device = nullptr;
     CUcontext context = nullptr; // that it ends with; null: a pool's
     CUmemoryPool pool = nullptr;
-    bool slab = false;           // carved into small allocations; never moves
+    Fixed<bool> slab;            // carved into small allocations; never moves
 
     // The fast path's.
     std::atomic<Residency> residency{Residency::unbacked};

@@ -219,6 +219,8 @@ class DevicePager {
     void retire(Buffer*);
     void small_freed(CUdeviceptr at, std::size_t bytes, CUmemoryPool pool);
     bool fits(std::size_t capacity) const;
+    bool fits_without_slabs(std::size_t capacity);
+    bool park_slabs(std::size_t bytes);
     std::size_t whole_granules(std::size_t bytes) const { return (bytes + granule() - 1) / granule() * granule(); }
 
     // figures.cpp

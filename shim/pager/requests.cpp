@@ -194,12 +194,13 @@ bool DevicePager::serve(Request& r, bool oldest) {
 
     if (oldest && !r.host_allowed) {
         // What cannot all be on the device at once runs partly from host frames.
-        std::size_t wanted = 0, fixed = unmovable_;
+        std::size_t wanted = 0, fixed = 0;
         for (Buffer* b : r.need)
             if (!b->pinned) wanted += b->capacity;
         for (Buffer* b : buffers_)
             if (b->pinned && !b->slab && b != scratch_ && b->residency == Residency::device) fixed += b->capacity;
-        if (wanted + fixed > device_pool_->budget() && backing_->host_frames_can_be_mapped()) r.host_allowed = true;
+        const auto too_much = [&] { return wanted + fixed + unmovable_ > device_pool_->budget(); };
+        if (too_much() && !(park_slabs(SIZE_MAX) && !too_much()) && backing_->host_frames_can_be_mapped()) r.host_allowed = true;
     }
     bool progress = false, waiting = false;
     const bool deadline = !first_look && overdue(r);   // room is looked for first, however long others have waited

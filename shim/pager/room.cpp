@@ -59,7 +59,7 @@ bool DevicePager::make_room(std::size_t bytes, std::size_t for_all) {
     if (coming >= for_all && stuck)
         for (Move& m : moves_)
             if (m.kind == Move::Kind::evict && m.stage == Move::Stage::quiesce && !quiet(m.buffer)) m.cancelled = true;
-    return progress;
+    return progress || (coming + stuck + bytes_ordered_out() < bytes && park_slabs(SIZE_MAX));
 }
 
 // The budget of this time; what is held beyond it goes out, one after the other. True: something changed.
@@ -86,7 +86,10 @@ bool DevicePager::release_parked(std::size_t bytes) {
         auto it = std::find_if(enough, parked_.end(), idle);
         if (it == parked_.end()) {
             const auto last = std::find_if(std::make_reverse_iterator(enough), parked_.rend(), idle);
-            if (last == parked_.rend()) break;
+            if (last == parked_.rend()) {
+                if (park_slabs(bytes == SIZE_MAX ? SIZE_MAX : bytes - freed)) continue;
+                break;
+            }
             it = std::prev(last.base());
         }
         Buffer* b = it->second;

@@ -9,8 +9,39 @@
 namespace udnnmem::pager {
 
 void SlabAllocator::add(Buffer* slab) {
-    slabs_[slab->base] = slab->capacity;
+    slabs_[slab->base] = {slab, slab->capacity};
+    unused_.insert(slab->base);
     merge(slab->base, slab->capacity);
+}
+
+SlabAllocator::Slabs::iterator SlabAllocator::slab_of(CUdeviceptr at) { return std::prev(slabs_.upper_bound(at)); }
+
+std::size_t SlabAllocator::live_in(const Buffer* slab) const {
+    const auto it = slabs_.find(slab->base);
+    return it == slabs_.end() ? 0 : it->second.live;
+}
+
+// Whether what was freed there has not completed.
+bool SlabAllocator::awaited(const Slabs::value_type& slab) const {
+    const auto it = pending_.lower_bound(slab.first);
+    return it != pending_.end() && it->first < slab.first + slab.second.bytes;
+}
+
+void SlabAllocator::forget(const Buffer* given) {
+    const auto slab = slabs_.find(given->base);
+    const CUdeviceptr end = slab->first + slab->second.bytes;
+    Buffer* const buffer = slab->second.buffer;
+    for (auto it = pending_.lower_bound(slab->first); it != pending_.end() && it->first < end;) {
+        const Pending& p = it->second;
+        buffer->streams.fetch_or(p.streams);
+        std::uint64_t seen = buffer->last_use.load();
+        while (seen < p.number && !buffer->last_use.compare_exchange_weak(seen, p.number)) {
+        }
+        erase_pending(it++);
+    }
+    for (auto it = free_.lower_bound(slab->first); it != free_.end() && it->first < end;) erase_free(it++);
+    unused_.erase(slab->first);
+    slabs_.erase(slab);
 }
 
 void SlabAllocator::insert_free(CUdeviceptr at, std::size_t bytes) {
@@ -25,7 +56,7 @@ void SlabAllocator::erase_free(Free::iterator it) {
 
 // Neighbours merge only within one slab: a block never spans two.
 void SlabAllocator::merge(CUdeviceptr at, std::size_t bytes) {
-    const auto slab = std::prev(slabs_.upper_bound(at));
+    const auto slab = slab_of(at);
     auto next = free_.lower_bound(at);
     if (next != free_.begin()) {
         const auto previous = std::prev(next);
@@ -34,7 +65,7 @@ void SlabAllocator::merge(CUdeviceptr at, std::size_t bytes) {
             erase_free(previous);
         }
     }
-    if (next != free_.end() && at + bytes == next->first && next->first < slab->first + slab->second) {
+    if (next != free_.end() && at + bytes == next->first && next->first < slab->first + slab->second.bytes) {
         bytes += next->second;
         erase_free(next);
     }
@@ -64,6 +95,9 @@ CUdeviceptr SlabAllocator::take(std::size_t bytes, std::uint64_t stream, CUmemor
     const std::size_t units = (bytes + kUnit) / kUnit * kUnit;   // the byte behind it is its own too: an end is no other's begin
     auto place = [&](CUdeviceptr at) {
         live_[at] = {bytes, units, pool, context, next_id_++};
+        const auto slab = slab_of(at);
+        if (!slab->second.blocks++) unused_.erase(slab->first);
+        slab->second.live += bytes;
         return at;
     };
     if (!holds("free-small")) collect();
@@ -95,6 +129,9 @@ bool SlabAllocator::free(CUdeviceptr at, std::uint64_t stream, std::uint64_t num
     pending_.emplace(at, p);
     pending_in_order_.emplace(p.nth, at);
     pending_of_.insert({p.stream, p.units, p.nth});
+    const auto slab = slab_of(at);
+    if (!--slab->second.blocks) unused_.insert(slab->first);
+    slab->second.live -= it->second.bytes;
     live_.erase(it);
     return true;
 }
@@ -153,7 +190,14 @@ std::string SlabAllocator::is_valid() const {
         end = at + bytes;
         sum += bytes;
     }
-    for (const auto& [at, bytes] : slabs_) whole += bytes;
+    for (const auto& [at, slab] : slabs_) {
+        whole += slab.bytes;
+        std::size_t blocks = 0, live = 0;
+        for (auto it = live_.lower_bound(at); it != live_.end() && it->first < at + slab.bytes; ++it) ++blocks, live += it->second.bytes;
+        if (blocks != slab.blocks || live != slab.live || unused_.contains(at) != !blocks) return "what lives in a slab is miscounted";
+        if (slab.buffer->base != at || slab.buffer->capacity != slab.bytes || !slab.buffer->slab) return "a slab is no slab's buffer";
+    }
+    if (unused_.size() > slabs_.size()) return "a slab that was given up is kept as unused";
     return sum == whole ? "" : "bytes of slabs are lost";
 }
 

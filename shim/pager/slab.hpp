@@ -3,12 +3,14 @@
 //
 // Invariants: guarded by the device's mutex; a slab is a pinned Buffer; a block freed in stream order is given
 // only to its own stream until every op before the free has completed. What a free waits for is all that was submitted before it,
-// on whatever stream: so frees complete in the order in which they were made.
+// on whatever stream: so frees complete in the order in which they were made. A slab is given up only when memory is wanted:
+// what allocates and frees in turn keeps its own.
 #pragma once
 
 #include <cuda.h>
 
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -40,6 +42,26 @@ class SlabAllocator {
     // 0: no slab has room; the caller adds one and asks again. `stream`: the life of the slot of the stream that asks, 0 for none.
     CUdeviceptr take(std::size_t bytes, std::uint64_t stream, CUmemoryPool pool, CUcontext context);
     void add(Buffer* slab);
+    // Slabs in which nothing lives, and which are none of the allocator's from now on: of `bytes` together or more, if there are so
+    // many. They are in use until what was freed there has completed. Short of all (SIZE_MAX) the first is kept, and any where
+    // something has not completed. `in_hand(slab)`: it stays.
+    template <class InHand>
+    std::vector<Buffer*> give_up(std::size_t bytes, InHand in_hand) {
+        collect();
+        std::vector<Buffer*> given;
+        std::size_t sum = 0;
+        for (auto at = unused_.rbegin(); at != unused_.rend() && sum < bytes; ++at) {
+            const auto& slab = *slabs_.find(*at);
+            const bool stays = bytes != SIZE_MAX && (std::next(at) == unused_.rend() || awaited(slab));
+            if (stays || in_hand(slab.second.buffer)) continue;
+            sum += slab.second.bytes;
+            given.push_back(slab.second.buffer);
+        }
+        for (const Buffer* slab : given) forget(slab);
+        return given;
+    }
+    // Bytes that live in a slab, as they were asked for.
+    std::size_t live_in(const Buffer* slab) const;
     // False if `at` is not the base of a live block.
     bool free(CUdeviceptr at, std::uint64_t stream, std::uint64_t number, std::uint64_t streams);
     // Frees what is left of a context; `freed(at, bytes, pool)` for each block.
@@ -97,7 +119,17 @@ class SlabAllocator {
     std::map<std::uint64_t, CUdeviceptr> pending_in_order_;                          // by nth
     std::set<std::tuple<std::uint64_t, std::size_t, std::uint64_t>> pending_of_;     // stream, units, nth
     std::uint64_t frees_ = 0;
-    std::map<CUdeviceptr, std::size_t> slabs_;
+    struct Slab {
+        Buffer* buffer;
+        std::size_t bytes;
+        std::size_t blocks = 0, live = 0;   // blocks that live there, and their bytes
+    };
+    using Slabs = std::map<CUdeviceptr, Slab>;
+    Slabs::iterator slab_of(CUdeviceptr at);
+    bool awaited(const Slabs::value_type&) const;
+    void forget(const Buffer* slab);
+    Slabs slabs_;
+    std::set<CUdeviceptr> unused_;   // those in which nothing lives
     std::uint32_t next_id_ = 0;
 };
 

@@ -96,3 +96,100 @@ TEST_CASE("small allocations are used again by their own stream at once, by othe
     CHECK(m.p.device->is_valid() == "");
     CHECK(m.p.gpu.violations().empty());
 }
+
+TEST_CASE("slabs in which nothing lives give way to what would not fit beside them") {
+    // What is let in leaves room to exchange the largest buffer; the hasher has a granule.
+    Paged p({.device = 12, .host = 16, .small_below = kSmall});
+    const auto take = [&](CUstream stream) {
+        CUdeviceptr at = 0;
+        REQUIRE(p.device->allocate(kSmall - 1, stream, stream != nullptr, nullptr, at) == CUDA_SUCCESS);
+        return at;
+    };
+    const auto slabs = [&] {
+        const auto all = p.device->held_buffers();
+        return std::count_if(all.begin(), all.end(), [](const auto& held) { return held.slab; });
+    };
+    const bool ordered = GENERATE(false, true);
+    const CUstream stream = ordered ? stream_of(2) : nullptr;
+    std::vector<CUdeviceptr> small;
+    for (int i = 0; i < 16; ++i) small.push_back(take(stream));
+    REQUIRE(slabs() == 8);
+    CHECK(p.device->held_buffers()[1].bytes == 2 * (kSmall - 1));
+    const CUdeviceptr kept = ordered ? 0 : small.back();
+    if (kept) small.pop_back();
+
+    if (ordered) {
+        p.gpu.hold(2);
+        REQUIRE(p.launch(2, {small.front()}) == CUDA_SUCCESS);
+    }
+    for (CUdeviceptr at : small) REQUIRE(p.device->free(at, stream, ordered) == CUDA_SUCCESS);
+    CHECK(p.device->is_valid() == "");
+    CHECK(slabs() == 8);   // nobody wants it yet
+    const CUdeviceptr large = p.allocate(10);
+    REQUIRE(large != 0);
+    CHECK(slabs() == (kept ? 1 : 0));
+    CHECK(p.device->is_valid() == "");
+    // Its memory comes once what used the slabs has ended; until then it is the host's.
+    CHECK(p.allocate(14) == 0);
+    const CUdeviceptr fits = p.allocate(1);
+    REQUIRE(p.launch(3, {fits}, 5) == CUDA_SUCCESS);
+    p.gpu.let_go(2);
+    REQUIRE(p.launch(3, {large}, 6) == CUDA_SUCCESS);
+    CHECK(p.gpu.word(fits).load() == 5);
+    if (kept) REQUIRE(p.launch(2, {kept}) == CUDA_SUCCESS);
+    CHECK(take(stream) != 0);
+    CHECK(p.device->stats().over_budget == 0);
+    CHECK(p.device->is_valid() == "");
+    CHECK(p.lines.empty());
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("a slab is no longer one while something lives in it, is being used, or is wanted") {
+    Paged p({.device = 6, .host = 20, .small_below = kSmall});
+    const auto take = [&] {
+        CUdeviceptr at = 0;
+        REQUIRE(p.device->allocate(kSmall - 1, nullptr, false, nullptr, at) == CUDA_SUCCESS);
+        return at;
+    };
+    std::size_t lowered = 0;
+    const CUdeviceptr a = take();
+    SECTION("it lives") {
+        REQUIRE(p.device->yield(0, lowered) == CUDA_SUCCESS);
+        CHECK(p.at(a)->slab);
+    }
+    SECTION("an op on it is on its way") {
+        Op op;
+        REQUIRE(p.begin(op, 3, {a}) == CUDA_SUCCESS);
+        REQUIRE(p.device->free(a, nullptr, false) == CUDA_SUCCESS);
+        REQUIRE(p.device->yield(0, lowered) == CUDA_SUCCESS);
+        CHECK(p.gpu.mapped(a));
+        p.pager->leave(op, CUDA_SUCCESS);
+    }
+    SECTION("an op on it runs") {
+        p.gpu.hold(2);
+        REQUIRE(p.launch(2, {a}) == CUDA_SUCCESS);
+        REQUIRE(p.device->free(a, nullptr, false) == CUDA_SUCCESS);
+        REQUIRE(p.device->yield(0, lowered) == CUDA_SUCCESS);
+        CHECK(p.gpu.mapped(a));
+        p.gpu.let_go(2);
+    }
+    SECTION("it is free, and its memory goes back") {
+        REQUIRE(p.device->free(a, nullptr, false) == CUDA_SUCCESS);
+        CHECK(p.gpu.mapped(a));
+        REQUIRE(p.device->yield(0, lowered) == CUDA_SUCCESS);
+        CHECK_FALSE(p.gpu.mapped(a));
+        const CUdeviceptr b = take();
+        REQUIRE(p.launch(3, {b}, 4) == CUDA_SUCCESS);
+    }
+    SECTION("what allocates and frees in turn keeps the first, while others go") {
+        const CUdeviceptr beside = take(), more = take();
+        for (CUdeviceptr at : {a, beside, more}) REQUIRE(p.device->free(at, nullptr, false) == CUDA_SUCCESS);
+        const CUdeviceptr large = p.allocate(3), other = p.allocate(2);
+        for (CUdeviceptr at : {large, other, large, other}) REQUIRE(p.launch(3, {at}) == CUDA_SUCCESS);
+        CHECK(p.at(a)->slab);
+        CHECK_FALSE((p.at(more) && p.at(more)->slab));
+    }
+    CHECK(p.device->is_valid() == "");
+    CHECK(p.device->stats().over_budget == 0);
+    CHECK(p.gpu.violations().empty());
+}

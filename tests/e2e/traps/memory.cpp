@@ -212,6 +212,36 @@ void free_wrongly(unsigned seed) {
   tell("zero bytes", cuMemAlloc(&w.fillers[0], 0));
 }
 
+// Small allocations, freed again, at once or behind a kernel that still writes to one of them: there is room for a large buffer then that
+// would not fit beside them, and nothing of theirs is in it.
+void small_then_large(unsigned seed) {
+  World w(seed);
+  const CUstream a = w.stream(), b = w.stream();
+  for (const CUdeviceptr f : w.fillers) CHECK(cuMemFree(f));
+  constexpr unsigned kSmall = 7500, kLarge = (16u << 20) / 4 + (384u << 10) / 4;   // words: half of all the memory that there is for both, but for some granules
+  for (unsigned round = 0; round < 4; round++) {
+    const bool ordered = round % 2;
+    std::vector<CUdeviceptr> small(24);
+    for (CUdeviceptr& at : small) {
+      CHECK(ordered ? cuMemAllocAsync(&at, kSmall * 4ul, a) : cuMemAlloc(&at, kSmall * 4ul));
+      CHECK(cuMemsetD32Async(at, round, kSmall, a));
+    }
+    CHECK(cuStreamSynchronize(a));
+    const CUdeviceptr last = small[w.rng() % small.size()];
+    tell("small", read(last, kSmall));
+    launch(a, w.kernel("late_fill"), 1, last, kSmall, 5u + round, w.toil_ns());
+    for (const CUdeviceptr at : small) CHECK(ordered ? cuMemFreeAsync(at, a) : cuMemFree(at));
+    CUdeviceptr large = 0;
+    tell("large", cuMemAlloc(&large, kLarge * 4ul));
+    if (!large) continue;
+    CHECK(cuMemsetD32Async(large, 70 + round, kLarge, b));
+    CHECK(cuStreamSynchronize(b));
+    CHECK(cuStreamSynchronize(a));
+    tell("all of it", read(large, kLarge));
+    CHECK(cuMemFree(large));
+  }
+}
+
 // ---- overwrites ----
 
 // Written over, in whole or in part, while it is out.
@@ -567,6 +597,7 @@ const std::vector<Trap> memory_traps = {
     {"free-waits-elsewhere", Needs::nothing, free_waits_elsewhere},
     {"free-of-pool-waits-not", Needs::nothing, free_of_pool_waits_not},
     {"free-wrongly", Needs::nothing, free_wrongly},
+    {"small-then-large", Needs::nothing, small_then_large},
     {"overwrite", Needs::moves, overwrite},
     {"overwrite-fails", Needs::moves, overwrite_fails},
     {"copy-onto-itself", Needs::moves, copy_onto_itself},
