@@ -80,9 +80,10 @@ bool DevicePager::fits_without_slabs(std::size_t capacity) { return fits(capacit
 
 // Slabs in which nothing lives (SlabAllocator::give_up) become freed buffers like any other, whose memory goes once nothing uses it
 // any more. One that a waiting op names, be it by a word that is no address, stays: freed ones are told from others when the wait begins.
+// So does one of which others had a part: nobody says when they are done with it.
 bool DevicePager::park_slabs(std::size_t bytes) {
     const std::vector<Buffer*> parked = slabs_.give_up(bytes, [&](Buffer* b) {
-        return b->holds || (bytes != SIZE_MAX && !quiet(b)) || std::ranges::any_of(requests_, [b](const Request* r) { return std::ranges::find(r->need, b) != r->need.end(); });
+        return b->holds || b->escaped.load() || (bytes != SIZE_MAX && !quiet(b)) || std::ranges::any_of(requests_, [b](const Request* r) { return std::ranges::find(r->need, b) != r->need.end(); });
     });
     for (Buffer* b : parked) {
         b->live = b->slab = b->pinned = false;
