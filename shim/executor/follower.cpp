@@ -28,7 +28,7 @@ Follower::Follower(const Sequence& sequence) : sequence_(sequence), bound_(seque
     settled_ = true;
     for (std::size_t i = 0; i < bound_.size(); ++i) {
         if (!sequence.lasts(i)) continue;
-        bound_[i] = {sequence.persistent[i], sequence.persistent[i] ? sequence.persistent[i]->id : 0u};
+        bound_[i] = {sequence.persistent[i], sequence.persistent[i] ? std::uint32_t{sequence.persistent[i]->id} : 0u};
         settled_ &= sequence.persistent[i] != nullptr;
     }
     if (settled_) settle();

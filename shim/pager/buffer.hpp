@@ -31,15 +31,17 @@ struct Hash {
 class DevicePager;
 
 // What is fixed between an allocation and its free. Who still looks at it then, without the device's mutex (a plan or a passage of
-// which the buffer was part), sees what it was or what it is next, and tells by `id` that it is another's.
+// which the buffer was part), sees what it was or what it is next, and tells by `id` that it is another's. It converts both
+// ways, so that `b ? b->bytes : 0`, which would be an int, does not compile.
 template <class T>
 class Fixed {
   public:
+    Fixed(T value = {}) : value_(value) {}
     operator T() const { return value_.load(std::memory_order_relaxed); }
     T operator=(T value) { return value_.store(value, std::memory_order_relaxed), value; }
 
   private:
-    std::atomic<T> value_{};
+    std::atomic<T> value_;
 };
 
 struct Buffer {

@@ -332,7 +332,7 @@ bool DevicePager::step_fetch(Move& m) {
             m.frames.clear();
             b->host_as_of = b->last_use.load();
             ++stats_.fetches;
-            tell(profiler::EventKind::fetch, b, m.copy ? b->capacity : std::size_t{0}, m.start_ns);
+            tell(profiler::EventKind::fetch, b, m.copy ? std::size_t{b->capacity} : 0, m.start_ns);
             moved();
             // A launch that reached the host frames in between would have changed them.
             if (m.copy && landing && b->hash_known && verify_now()) {
