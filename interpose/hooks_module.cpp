@@ -29,18 +29,18 @@ LOADS(cuModuleLoad, (CUmodule * module, const char* file), (module, file),
 LOADS(cuModuleLoadData, (CUmodule * module, const void* image), (module, image),
       note_code(image); if (images_are_needed()) remember_image(*module, image))
 LOADS(cuModuleLoadDataEx, (CUmodule * module, const void* image, unsigned count, CUjit_option* options, void** values),
-        (module, image, count, options, values), note_code(image); if (images_are_needed()) remember_image(*module, image))
+      (module, image, count, options, values), note_code(image); if (images_are_needed()) remember_image(*module, image))
 LOADS(cuModuleLoadFatBinary, (CUmodule * module, const void* image), (module, image),
       note_code(image); if (images_are_needed()) remember_image(*module, image))
 LOADS(cuLibraryLoadData,
-        (CUlibrary * library, const void* image, CUjit_option* jit, void** jit_values, unsigned jit_count,
-         CUlibraryOption* options, void** values, unsigned count),
-        (library, image, jit, jit_values, jit_count, options, values, count),
+      (CUlibrary * library, const void* image, CUjit_option* jit, void** jit_values, unsigned jit_count,
+       CUlibraryOption* options, void** values, unsigned count),
+      (library, image, jit, jit_values, jit_count, options, values, count),
       note_code(image); if (images_are_needed()) remember_image(*library, image))
 LOADS(cuLibraryLoadFromFile,
-        (CUlibrary * library, const char* file, CUjit_option* jit, void** jit_values, unsigned jit_count,
-         CUlibraryOption* options, void** values, unsigned count),
-        (library, file, jit, jit_values, jit_count, options, values, count),
+      (CUlibrary * library, const char* file, CUjit_option* jit, void** jit_values, unsigned jit_count,
+       CUlibraryOption* options, void** values, unsigned count),
+      (library, file, jit, jit_values, jit_count, options, values, count),
       note_code_of_file(file); if (images_are_needed()) remember_image_file(*library, file))
 
 // ---- unloading ----

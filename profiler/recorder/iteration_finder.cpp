@@ -55,8 +55,8 @@ bool IterationFinder::nearly() const {
 
 bool IterationFinder::lost_before(Candidate& c) const {
     if (c.period > lost_) return false;
-    if (c.kin == Candidate::Kin::unknown) c.kin = lost_kernels_.most_of(history_, history_.end() - c.period, history_.end()) ? Candidate::Kin::yes : Candidate::Kin::no;
-    return c.kin == Candidate::Kin::yes;
+    if (!c.kin) c.kin = lost_kernels_.most_of(history_, history_.end() - c.period, history_.end());
+    return *c.kin;
 }
 
 bool IterationFinder::advance() {
@@ -66,7 +66,7 @@ bool IterationFinder::advance() {
     if (period_ && !history_.corresponds(at, at - period_)) {
         lost_ = std::max(lost_, period_);
         lost_kernels_.add(history_, std::max(history_.begin(), at - period_), at);
-        for (Candidate& c : candidates_) c.kin = Candidate::Kin::unknown;
+        for (Candidate& c : candidates_) c.kin.reset();
         period_ = 0;
     }
     if (period_) return false;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -55,7 +56,7 @@ class IterationFinder {
   private:
     struct Candidate {
         Position period, since;
-        enum class Kin : std::uint8_t { unknown, yes, no } kin = Kin::unknown;   // of a period that was lost; asked once it has held once
+        std::optional<bool> kin;   // whether it is of the kernels of periods that were lost; asked once it has held once
     };
     void propose(Position at);
     // Whether it was lost before, or is a part of what was.

@@ -75,9 +75,6 @@ bool DevicePager::fits(std::size_t capacity) const {
     return live + largest <= both;
 }
 
-// ... if need be without slabs in which nothing lives any more.
-bool DevicePager::fits_without_slabs(std::size_t capacity) { return fits(capacity) || (park_slabs(SIZE_MAX) && fits(capacity)); }
-
 // Slabs in which nothing lives (SlabAllocator::give_up) become freed buffers like any other, whose memory goes once nothing uses it
 // any more. One that a waiting op names, be it by a word that is no address, stays: freed ones are told from others when the wait begins.
 // So does one of which others had a part: nobody says when they are done with it.
@@ -130,7 +127,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
     Lock lock(mutex_);
     if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
     auto count = [&](Buffer* b) {
-        live_capacity_ += b && pool != own_pool ? b->capacity : std::size_t{0};
+        live_capacity_ += b && pool != own_pool ? std::size_t{b->capacity} : 0;
         if (b) largest_ever_ = std::max<std::size_t>(largest_ever_, b->capacity);
         auto& use = pools_[pool];
         use.current += bytes;
@@ -141,7 +138,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
         out = slabs_.take(bytes, slot ? slot->life : 0, pool, context);
         if (!out) {
             const std::size_t capacity = whole_granules(std::max<std::size_t>(granule(), 2 * small_below()));
-            if (!fits_without_slabs(capacity)) return CUDA_ERROR_OUT_OF_MEMORY;
+            if (!or_without_slabs([&] { return fits(capacity); })) return CUDA_ERROR_OUT_OF_MEMORY;
             Buffer* slab = new_buffer(capacity, capacity);
             if (!slab) return CUDA_ERROR_OUT_OF_MEMORY;
             slab->slab = true;
@@ -167,7 +164,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
         return out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
     const std::size_t capacity = whole_granules(bytes);
-    if (capacity < bytes || (pool != own_pool && !fits_without_slabs(capacity))) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (capacity < bytes || (pool != own_pool && !or_without_slabs([&] { return fits(capacity); }))) return CUDA_ERROR_OUT_OF_MEMORY;
     Buffer* b = take_parked(capacity, slot);
     if (!b) b = new_buffer(bytes, capacity);
     if (!b) return CUDA_ERROR_OUT_OF_MEMORY;

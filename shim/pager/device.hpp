@@ -116,7 +116,7 @@ class DevicePager {
     // An address of the device's that is mapped now and in nobody's use; 0: none. What the driver says of it goes for all of ours.
     CUdeviceptr always_mapped() {
         Lock lock(mutex_);
-        return scratch_ ? scratch_->base : CUdeviceptr{0};
+        return scratch_ ? CUdeviceptr{scratch_->base} : 0;
     }
     // The program wrote [at, at + bytes) of `table` from host memory: `targets` are what the addresses among it point to
     // (by position), and what was there before is forgotten.
@@ -219,8 +219,12 @@ class DevicePager {
     void retire(Buffer*);
     void small_freed(CUdeviceptr at, std::size_t bytes, CUmemoryPool pool);
     bool fits(std::size_t capacity) const;
-    bool fits_without_slabs(std::size_t capacity);
     bool park_slabs(std::size_t bytes);
+    // `enough`, if need be without slabs in which nothing lives any more.
+    template <class Enough>
+    bool or_without_slabs(Enough enough) {
+        return enough() || (park_slabs(SIZE_MAX) && enough());
+    }
     std::size_t whole_granules(std::size_t bytes) const { return (bytes + granule() - 1) / granule() * granule(); }
 
     // figures.cpp

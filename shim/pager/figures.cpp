@@ -25,7 +25,7 @@ std::vector<DevicePager::Held> DevicePager::held_buffers() {
     Lock lock(mutex_);
     std::vector<Held> all;
     for (const Buffer* b : buffers_)
-        if (b->live) all.push_back({b->id, b->slab ? slabs_.live_in(b) : b->bytes, b->capacity, b->residency == Residency::host || b->residency == Residency::evicting, b->slab});
+        if (b->live) all.push_back({b->id, b->slab ? slabs_.live_in(b) : std::size_t{b->bytes}, b->capacity, b->residency == Residency::host || b->residency == Residency::evicting, b->slab});
     return all;
 }
 
@@ -57,8 +57,7 @@ LinkSpeeds DevicePager::link() {
 
 bool DevicePager::fits_on_device(std::size_t bytes) {
     Lock lock(mutex_);
-    const auto fits = [&] { return unmovable_ + bytes <= device_pool_->budget(); };
-    return fits() || (park_slabs(SIZE_MAX) && fits());
+    return or_without_slabs([&] { return unmovable_ + bytes <= device_pool_->budget(); });
 }
 
 void DevicePager::pool_usage(CUmemoryPool pool, std::size_t& current, std::size_t& high, bool reset_high) {

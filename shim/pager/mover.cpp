@@ -153,6 +153,8 @@ bool DevicePager::passed(Move& m) {
     return true;
 }
 
+void DevicePager::moved() { last_progress_ns_ = last_moved_ns_ = now_ns(); }
+
 // Ends the move with the buffer where `residency` says; on the device without its contents it stays closed to others.
 void DevicePager::finish(Move& m, Residency residency) {
     Buffer* b = m.buffer;

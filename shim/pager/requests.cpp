@@ -134,8 +134,6 @@ bool DevicePager::past_deadline(const Request& r, int halvings) const {
     return holds("deadline") && now_ns() - std::max(r.since_ns, last_progress_ns_) > deadline_ns() >> halvings;
 }
 
-void DevicePager::moved() { last_progress_ns_ = last_moved_ns_ = now_ns(); }
-
 // What waits for this very launch waits for the next ones too: each that went ahead without anything moved since leaves half
 // the time to those behind it, so that all of them together take little longer than two deadlines.
 bool DevicePager::overdue(const Request& r) const { return past_deadline(r, fired_in_vain()); }
@@ -199,8 +197,8 @@ bool DevicePager::serve(Request& r, bool oldest) {
             if (!b->pinned) wanted += b->capacity;
         for (Buffer* b : buffers_)
             if (b->pinned && !b->slab && b != scratch_ && b->residency == Residency::device) fixed += b->capacity;
-        const auto too_much = [&] { return wanted + fixed + unmovable_ > device_pool_->budget(); };
-        if (too_much() && !(park_slabs(SIZE_MAX) && !too_much()) && backing_->host_frames_can_be_mapped()) r.host_allowed = true;
+        const bool enough = or_without_slabs([&] { return wanted + fixed + unmovable_ <= device_pool_->budget(); });
+        if (!enough && backing_->host_frames_can_be_mapped()) r.host_allowed = true;
     }
     bool progress = false, waiting = false;
     const bool deadline = !first_look && overdue(r);   // room is looked for first, however long others have waited

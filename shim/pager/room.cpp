@@ -15,7 +15,7 @@ bool DevicePager::exceed_budget(const Request& r, const Buffer* b, std::vector<F
     if (!over_budget_warned_) {
         over_budget_warned_ = true;
         std::size_t wanted = unmovable_;
-        for (const Buffer* each : r.need) wanted += each->slab ? std::size_t{0} : each->capacity;
+        for (const Buffer* each : r.need) wanted += each->slab ? 0 : std::size_t{each->capacity};
         const bool in_use = !r.everything && wanted <= device_pool_->budget();
         const std::string budget = std::to_string(device_pool_->budget());
         pager_.sink().line(Sink::Level::warn, "device " + std::to_string(device_) + ": " +

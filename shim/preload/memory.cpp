@@ -57,7 +57,7 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
     const auto unmanaged = [&](Outside kind = Outside::device) {
         relaxed.reset();
         // One that becomes a node takes no memory yet.
-        const CUresult result = kind == Outside::graph ? real() : take_unmanaged(-1, a.pitch ? 0 : a.bytes, real);
+        const CUresult result = kind == Outside::graph ? real() : take_unmanaged(a.pool ? a.pool_device : -1, a.pitch ? 0 : a.bytes, real);
         if (result == CUDA_SUCCESS) unmanaged_memory(*a.address, a.pitch ? *a.pitch * a.height : a.bytes, kind);
         return result;
     };

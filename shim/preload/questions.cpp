@@ -20,8 +20,8 @@ constexpr CUdeviceptr kNobodys = 1;
 bool answer(Session& s, void* data, CUpointer_attribute attribute, CUdeviceptr at, CUresult& result) {
     pager::Buffer* b = s.pager().find(at);
     const auto found = b ? b->device->allocation_at(at) : std::nullopt;
+    static const auto ask = UDNNMEM_REAL(cuPointerGetAttribute);
     const auto as_of = [&](CUdeviceptr other) {
-        static const auto ask = UDNNMEM_REAL(cuPointerGetAttribute);
         result = ask ? ask(data, attribute, other) : CUDA_ERROR_INVALID_VALUE;
         return true;
     };
@@ -56,7 +56,13 @@ bool answer(Session& s, void* data, CUpointer_attribute attribute, CUdeviceptr a
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: put(static_cast<int>(!found->pool && b->device->network_can_reach())); return true;
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: put(static_cast<int>(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE)); return true;
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: put(found->pool); return true;
-        default: return as_of(b->device->always_mapped());  // as the types of handles that it allows
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: {   // ours have handles; it is not said how wide the answer is
+            std::uint64_t theirs = UINT64_MAX;
+            const bool wide = ask && ask(&theirs, attribute, b->device->always_mapped()) == CUDA_SUCCESS && theirs >> 32 != UINT32_MAX;
+            wide ? put(0ull) : put(0u);
+            return true;
+        }
+        default: return as_of(b->device->always_mapped());
     }
 }
 

@@ -377,6 +377,26 @@ void freed_for_others(unsigned seed) {
   CHECK(cuMemRelease(handle));
 }
 
+// Code takes memory too: a module with a large variable, of which there is enough only with what was freed.
+void freed_for_code(unsigned seed) {
+  World w(seed);
+  w.press(nullptr);
+  size_t granule = 0, free = 0, total = 0;
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CHECK(cuMemGetAllocationGranularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  CHECK(cuMemGetInfo(&free, &total));
+  CUmemGenericAllocationHandle handle;
+  tell("taken", cuMemCreate(&handle, (free - kBudget / 4) / granule * granule, &prop, 0));
+  for (const CUdeviceptr f : w.fillers) CHECK(cuMemFree(f));
+  const std::string image = ".version 6.0\n.target sm_50\n.address_size 64\n.global .align 8 .b8 large[" + std::to_string(kBudget * 3 / 4) + "];\n";
+  CUmodule module = nullptr;
+  tell("loaded", cuModuleLoadData(&module, image.c_str()));
+  if (module) CHECK(cuModuleUnload(module));
+  CHECK(cuMemRelease(handle));
+}
+
 // The program maps the buffer's physical memory, or memory of its own, where it likes.
 void own_mappings(unsigned seed) {
   World w(seed);
@@ -609,6 +629,7 @@ const std::vector<Trap> memory_traps = {
     {"stranded", Needs::moves, stranded},
     {"larger-than-device", Needs::nothing, larger_than_device},
     {"freed-for-others", Needs::nothing, freed_for_others},
+    {"freed-for-code", Needs::nothing, freed_for_code},
     {"own-mappings", Needs::moves, own_mappings},
     {"exported", Needs::moves, exported},
     {"managed-beside", Needs::moves, managed_beside},

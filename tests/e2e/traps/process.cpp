@@ -206,6 +206,17 @@ void questions(unsigned seed) {
   const CUdeviceptr x = w.stepped(), small = w.allocate(1000);
   CHECK(cuMemGetInfo(&after, nullptr));
   printf("less %zu\n", (before - after) / (64 << 10));
+  struct {
+    unsigned types, beside;
+  } handles{7, 7};
+  const CUdeviceptr untouched = w.allocate(kWords * 4ul);
+  int decompresses = 7, mapped_still = 7;
+  tell("handles", cuPointerGetAttribute(&handles, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, untouched));
+  printf("%u %u\n", handles.types, handles.beside);
+  tell("decompresses", cuPointerGetAttribute(&decompresses, CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, untouched));
+  CHECK(cuMemFree(untouched));
+  tell("mapped still", cuPointerGetAttribute(&mapped_still, CU_POINTER_ATTRIBUTE_MAPPED, untouched));
+  printf("%d %d\n", decompresses, mapped_still);
   CUstreamBatchMemOpParams one{};
   printf("far too many %d\n", cuStreamBatchMemOp(s, 0x7fffffff, &one, 0));
   for (const bool pushed : {false, true}) {

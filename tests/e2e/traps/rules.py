@@ -55,11 +55,11 @@ def noticed(rule, trap):
     """'' if the trap passes in the intact library and fails without the rule; else what happened."""
     options = NO_LANDING.get(rule, {})
     exceeds = rule in MAY_EXCEED
-    intact = one(trap, False, 1, exceeds=exceeds, LD_PRELOAD=LIBRARY, **options)
+    intact = one(trap, [], 1, exceeds=exceeds, LD_PRELOAD=LIBRARY, **options)
     if intact:
         return f"    with every rule in force {trap} fails:\n{intact}"
     for seed in range(1, SEEDS + 1):
-        if one(trap, False, seed, limit=HANGS, exceeds=exceeds, LD_PRELOAD=LIBRARY, UDNNMEM_BREAK=rule, **options):
+        if one(trap, [], seed, limit=HANGS, exceeds=exceeds, LD_PRELOAD=LIBRARY, UDNNMEM_BREAK=rule, **options):
             return ""
     return f"    {trap} passes on {SEEDS} seeds"
 

@@ -70,6 +70,24 @@ void host_function_wants_lock_behind(unsigned seed) {
   for (const CUdeviceptr f : w.fillers) tell("filler", read(f, words));
 }
 
+// A thread ends in the middle of a capture on its own stream. Nobody captures any more then, and memory moves as ever.
+void capture_left_open(unsigned seed) {
+  World w(seed);
+  const CUstream s = w.stream();
+  const CUdeviceptr x = w.stepped();
+  std::vector<unsigned> landed(kWords);
+  std::thread([&] {
+    CHECK(cuCtxSetCurrent(w.context));
+    CHECK(cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
+  }).join();
+  w.press(s);
+  launch_wide(s, w.add, x, x, x, kWords);
+  w.press(s);
+  CHECK(cuMemcpyDtoHAsync(landed.data(), x, kWords * 4ul, s));   // the legacy stream is not to be used: to the driver the capture goes on
+  CHECK(cuStreamSynchronize(s));
+  tell("x", landed);
+}
+
 // A gate that the launching thread opens only after launches that have to wait for memory behind the gate; or that a kernel
 // opens, which may touch anything, for it is given memory of the host's.
 template <bool by_kernel>
@@ -552,6 +570,7 @@ void after_a_fault(unsigned seed) {
 const std::vector<Trap> stream_traps = {
     {"host-function-wants-lock", Needs::moves, host_function_wants_lock},
     {"host-function-wants-lock-long", Needs::moves, host_function_wants_lock_long},
+    {"capture-left-open", Needs::moves, capture_left_open},
     {"host-function-wants-lock-behind", Needs::moves, host_function_wants_lock_behind},
     {"gate-opened-later", Needs::moves, gate_opened_later<false>},
     {"gate-opened-by-kernel", Needs::moves, gate_opened_later<true>},

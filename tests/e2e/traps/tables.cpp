@@ -376,7 +376,7 @@ const std::vector<Trap> table_traps = {
     {"table-in-pinned", Needs::moves, in_host_memory<false>},
     {"table-in-managed", Needs::moves, in_host_memory<true>},
     {"table-in-constant", Needs::moves, in_module<true>},
-    {"table-in-global", Needs::moves, in_module<false>},
+    {"table-in-global", Needs::pressure, in_module<false>},
     {"table-in-global-by-kernel", Needs::moves, in_module_by_kernel},
     {"table-in-global-by-address", Needs::moves, in_unmanaged<variable>},
     {"table-from-registered", Needs::moves, from_registered},

@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
     return ipc_process(argc, argv);
   }
   if (argc > 1 && !strcmp(argv[1], "--list")) {
-    for (const Trap& t : all) printf("%s%s\n", t.name, t.needs == Needs::moves ? " moves" : "");
+    for (const Trap& t : all) printf("%s%s\n", t.name, t.needs == Needs::moves ? " moves" : t.needs == Needs::pressure ? " pressure" : "");
     return 0;
   }
   for (const Trap& t : all) {

@@ -1,6 +1,7 @@
 // What the traps share: a context with the kernels, buffers with known contents, pressure on the device's memory, and
 // the list of traps. Each trap is a function that prints what it found; the same program without the library prints the
-// same. A trap that needs memory pushed out says so (Needs::moves): the suite checks that it was.
+// same. A trap that needs memory pushed out says so (Needs::moves): the suite checks that it was; or, where it is
+// right that all of it stays (Needs::pressure), that launches ran from host frames for want of room.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -89,7 +90,7 @@ std::vector<unsigned> read(CUdeviceptr at, unsigned words);
 // of `x` brought back again and again. `work` toils on the first half. Prints x and what was lost.
 void while_pushed(World&, CUdeviceptr x, const std::function<void(CUstream, CUdeviceptr lost)>& work);
 
-enum class Needs { nothing, moves };
+enum class Needs { nothing, moves, pressure };
 struct Trap {
   const char* name;
   Needs needs;
