@@ -254,7 +254,7 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
     for (std::uint32_t i = 0; i < op.count; ++i) movable(op.buffers[i]);
     for (pager::Buffer* b : op.more) movable(b);
     const Seen seen{shape, named_};
-    ++ops_;
+    place.op = ++ops_;
     recent_ops_.push(seen);
 
     Course* const was = active_;
@@ -325,7 +325,7 @@ void Executor::look_ahead(Place& place, pager::Op& op) {
 
 void Executor::tell_submitting(const Place& place, const pager::Op& op) noexcept try {
     std::lock_guard lock(mutex_);
-    if (!active_ || active_->step != place.step || !active_->rows() || op.captured) return;
+    if (!still_at(place) || !active_->rows() || op.captured) return;
     if (place.missing) active_->held(place.step, *place.missing, place.found, Nanoseconds(pager::now_ns() - place.missed_at));
     if (place.timed) clock_of_ops_.begin(op.stream, active_->way(), place.step);
 } catch (...) {
@@ -334,7 +334,7 @@ void Executor::tell_submitting(const Place& place, const pager::Op& op) noexcept
 void Executor::tell_submitted(const Place& place, const pager::Op& op) noexcept try {
     std::lock_guard lock(mutex_);
     if (place.timed) clock_of_ops_.end(op.stream);
-    if (watching_.load(std::memory_order_relaxed) && active_ && active_->watch && active_->step == place.step && !op.captured)
+    if (watching_.load(std::memory_order_relaxed) && place.step != Follower::nowhere && still_at(place) && active_->watch && !op.captured)
         active_->watch->submitted(place.step, op, active_->follower, *device_);
 } catch (...) {
 }
@@ -370,7 +370,7 @@ void Executor::after(const Place& place, const pager::Op& op) noexcept try {
         if (tried && proving_->proof->queued()) queued = proving_->proof->number();
     }
     std::lock_guard lock(mutex_);
-    if (!active_ || active_->step != step || !on()) return;
+    if (!still_at(place) || !on()) return;
     WriteWatch* const watch = active_->watch.get();
     if (watch && watch->queued() && !active_->watched) queued = active_->watched = pager_.streams().now();
     active_->awaited = std::max(active_->awaited, queued);

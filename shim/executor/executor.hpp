@@ -76,6 +76,7 @@ class Executor {
     // What before() found of an op, for the calls that follow it on the same thread.
     struct Place {
         std::int32_t step = Follower::nowhere;
+        std::uint64_t op = 0;                      // the n-th of those told
         bool timed = false;                        // between two events
         pager::Residency found = pager::Residency::device;   // where `missing` was
         const pager::Buffer* missing = nullptr;    // the first of its buffers that is not there
@@ -212,6 +213,8 @@ class Executor {
     std::int32_t find_place(const Seen& seen);
     void pass(const char* name, const Seen& seen, const pager::Op& op);
     void look_ahead(Place& place, pager::Op& op);
+    // Whether no other op was told since: only then is what the active course knows that op's.
+    bool still_at(const Place& place) const { return active_ && place.op == ops_; }
     void note_epoch(Place& place, const pager::Op& op, bool goes_on);
     void end_passage(bool known);
     bool may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b);

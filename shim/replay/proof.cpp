@@ -183,7 +183,10 @@ const char* Proof::repeat(std::int32_t k, CUstream stream) {
 }
 
 void Proof::give_back(CUstream stream) {
-    for (const Copy& c : copies_) work_.device().give_scratch(c.copy, stream);
+    const bool same = work_.pager().streams().slot(stream).life == life_;
+    for (const Copy& c : copies_)
+        if (same) work_.device().give_scratch(c.copy, stream);
+        else work_.device().give_scratch(c.copy);
     copies_.clear();
 }
 
@@ -203,6 +206,7 @@ void Proof::before(std::int32_t k, const LaunchSource* source, CUstream stream) 
         return;
     }
     begun_ = true;
+    life_ = work_.pager().streams().slot(stream).life;
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
     if (op.refused) return;
     if (!source || !source->copy(op.launch)) op.refused = "is no kernel launch whose arguments are known";
@@ -212,6 +216,11 @@ void Proof::before(std::int32_t k, const LaunchSource* source, CUstream stream) 
 
 void Proof::after(std::int32_t k, CUstream stream) {
     if (state_ != kRuns || k != next_ || !std::exchange(begun_, false)) return;
+    if (work_.pager().streams().slot(stream).life != life_) {   // two threads are in one iteration
+        state_ = kWaits;
+        give_back(stream);
+        return;
+    }
     ++next_;
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
     if (!op.refused && round_ >= 0) op.refused = repeat(k, stream);

@@ -87,7 +87,8 @@ class Proof {
     std::vector<char> fresh_;            // per use of the program's: the first one of a transient
     std::uint32_t answers_count_ = 0;
     Answers* answers_ = nullptr;         // in memory_
-    std::vector<Copy> copies_;           // of the op between before() and after()
+    std::vector<Copy> copies_;           // of the op between before() and after() ...
+    std::uint64_t life_ = 0;             // ... and StreamSlot::life of its stream
 };
 
 }  // namespace udnnmem::replay

@@ -120,7 +120,7 @@ bool Replayer::save(const std::shared_ptr<Known>& known, KnownOp& op, CUstream s
         if (!work_.start()) return false;
         if (!use.copy) {
             std::erase_if(saved_, [&](const auto& s) {
-                if (s.first.expired()) device_.give_scratch(s.second, stream);
+                if (s.first.expired()) device_.give_scratch(s.second);   // replays of other streams may be reading it
                 return s.first.expired();
             });
             if (device_.take_scratch(use.bytes, stream, use.copy) != CUDA_SUCCESS) return use.copy = 0, false;

@@ -142,7 +142,7 @@ struct Paged final : World {
         for (const Buffer* b : device->buffers_) hash_buffer(h, b);
         for (const Move& m : device->moves_) {
             h = mix(h, static_cast<std::uint64_t>(m.kind) | static_cast<std::uint64_t>(m.stage) << 4 | m.copy << 8 | m.clean << 9 | m.cancelled << 10 | m.recorded << 11);
-            h = mix(h, (m.buffer ? m.buffer->id : 99) << 16 | static_cast<std::uint64_t>(m.ticket + 1));
+            h = mix(h, (m.buffer ? std::uint32_t{m.buffer->id} : 99u) << 16 | static_cast<std::uint64_t>(m.ticket + 1));
             h = mix(h, static_cast<std::uint64_t>(fake.pending(m.event)) << 8 | static_cast<std::uint64_t>(m.search + 2));
             if (m.ticket >= 0)
                 if (const std::uint64_t* answer = device->hasher_.pinned_->answers[m.ticket]; fake.answered(answer)) h = mix(h, answer[0]);

@@ -1,0 +1,73 @@
+// Ops of several threads between before() and submitted(), against a pager on a GPU that only keeps count.
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "policy/planner.hpp"
+#include "shim/executor/executor.hpp"
+#include "tests/catch.hpp"
+#include "tests/pager/fake_gpu.hpp"
+
+using namespace udnnmem;
+using executor::Executor;
+using pager::test::Paged;
+
+namespace {
+
+// Ops of one buffer each, which outlives them.
+profiler::Iteration loop_over(const std::vector<CUdeviceptr>& buffers, std::uint64_t shape) {
+    profiler::Iteration found;
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+        const auto number = static_cast<std::int32_t>(i);
+        auto& b = found.trace.buffers.emplace_back();
+        b.id = BufferId(number);
+        b.bytes = Bytes(2 * pager::test::granule);
+        b.persistent = true;
+        auto& op = found.trace.ops.emplace_back();
+        op.index = OpIndex(number);
+        op.duration = Nanoseconds(1000);
+        op.reads = op.writes = {b.id};
+        found.address.push_back(buffers[i]);
+        found.steps.push_back({"op", shape, static_cast<std::uint32_t>(i), 1});
+        found.used.push_back(number);
+    }
+    return found;
+}
+
+}  // namespace
+
+TEST_CASE("an op is watched by what it names, also if another of the same place came meanwhile") {
+    Paged p({.device = 5, .host = 64, .lands = false});
+    std::vector<CUdeviceptr> a, b;
+    for (int i = 0; i < 4; ++i) a.push_back(p.allocate(2)), b.push_back(p.allocate(2));
+    for (const auto& all : {a, b})
+        for (CUdeviceptr at : all) REQUIRE(p.launch(1, {at}) == CUDA_SUCCESS);
+
+    std::mutex mutex;
+    int known = 0;
+    Executor::Settings settings;
+    settings.planner = policy::find_planner("udnn");
+    settings.say = [&](const std::string& line) {
+        std::lock_guard lock(mutex);
+        known += line.ends_with("is known");
+    };
+    settings.note = [](const std::string&) {};
+    Executor executor(*p.pager, settings);
+    for (const int n : {1, 2}) {
+        executor.learned(n == 1 ? loop_over(a, 1) : loop_over(b, 2));
+        REQUIRE(Paged::soon([&] { std::lock_guard lock(mutex); return known == n; }));
+    }
+
+    // One thread is between placing and submitting its op; another one's is the first of the other loop, and waits for memory.
+    pager::Op mine, other;
+    REQUIRE(p.begin(mine, 1, {a[0]}) == CUDA_SUCCESS);
+    const Executor::Place place = executor.before("op", 1, mine);
+    REQUIRE(place.step == 0);
+    other.name(p.at(b[0]));
+    REQUIRE(p.where(b[0]) != pager::Residency::device);
+    REQUIRE(executor.before("op", 2, other).step == 0);
+    executor.submitted(place, mine);
+    p.pager->leave(mine, CUDA_SUCCESS);
+    CHECK(p.gpu.violations().empty());
+    executor.stop();
+}
