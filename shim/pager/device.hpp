@@ -299,6 +299,8 @@ class DevicePager {
     std::int64_t deadline_ns() const;
     bool past_deadline(const Request&, int halvings = 0) const;
     bool overdue(const Request&) const;
+    void expect_copy(Move&, double rate);
+    bool copies_go_on() const;
     int fired_in_vain() const { return last_moved_ns_ > fired_ns_ ? 0 : fired_in_a_row_; }
     void moved();
     bool hopeless(const Request&) const;

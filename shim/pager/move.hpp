@@ -39,6 +39,7 @@ struct Move {
     std::uint64_t seen = 0;
     CUevent searched_event = nullptr;  // what the move's copies wait for
     std::int64_t start_ns = 0;
+    std::int64_t copied_by_ns = 0; // its copy, which waits for no op, ends by itself: until then, long as it may be, it goes on
     std::uint64_t shown = 0;      // to the outside, as long as it lasts
     bool cancellable() const { return stage <= Stage::copy; }
 };

@@ -5,6 +5,10 @@
 #include "shim/pager/rules.hpp"
 
 namespace udnnmem::pager {
+namespace {
+constexpr double kPatience = 4;      // a copy may take so much longer than its bytes at the link's rate
+constexpr double kSlowLink = 1e9;    // bytes per second, of a link that was not measured
+}  // namespace
 
 // After the move's stream has passed. False: the search found a way to the buffer, the move starts over.
 bool DevicePager::settled(Move& m) {
@@ -57,6 +61,20 @@ bool DevicePager::step(Move& m) {
     }
 }
 
+// When the copy that is about to be queued has ended at the latest, behind those of its direction, if the link carries a share of
+// what it did before. `rate`: bytes per second, 0 if nobody knows.
+void DevicePager::expect_copy(Move& m, double rate) {
+    std::int64_t begins = now_ns();
+    for (const Move& before : moves_)
+        if ((before.kind == Move::Kind::fetch) == (m.kind == Move::Kind::fetch) && before.stage == Move::Stage::copy && before.recorded) begins = std::max(begins, before.copied_by_ns);
+    m.copied_by_ns = begins + static_cast<std::int64_t>(kPatience * 1e9 * static_cast<double>(m.buffer->capacity) / (rate > 0 ? rate : kSlowLink));
+}
+
+bool DevicePager::copies_go_on() const {
+    const std::int64_t now = now_ns();
+    return std::any_of(moves_.begin(), moves_.end(), [now](const Move& m) { return m.stage == Move::Stage::copy && m.recorded && now < m.copied_by_ns; });
+}
+
 bool DevicePager::copy_out(Buffer* b) {
     meter_out_.begin(out_stream_, b->capacity);
     for (std::size_t i = 0; i < b->device_frames.size(); ++i)
@@ -68,6 +86,7 @@ bool DevicePager::copy_out(Buffer* b) {
 
 // What is written from here on, by whoever is not known of, changes the hash: it is of before the copy begins.
 bool DevicePager::hash_and_copy_out(Move& m) {
+    expect_copy(m, meter_out_.rate() > 0 ? meter_out_.rate() : link_.out);
     return hash(m, m.buffer->device_frames, look_stream_) && join_look(m, out_stream_) && copy_out(m.buffer) && record(m, out_stream_);
 }
 
@@ -307,6 +326,7 @@ bool DevicePager::step_fetch(Move& m) {
             if (landing && (!unreachable(m) || (b->touched && !begin_search(m, in_stream_)))) return false;
             if (b->host_changed.exchange(false)) b->hash_known = false;
             if (m.copy) {
+                expect_copy(m, meter_in_.rate() > 0 ? meter_in_.rate() : link_.in);
                 meter_in_.begin(in_stream_, b->capacity);
                 for (std::size_t i = 0; i < m.frames.size(); ++i)
                     if (backing_->copy_in(*m.frames[i], *b->host_frames[i], in_stream_) != CUDA_SUCCESS)

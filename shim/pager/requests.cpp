@@ -131,7 +131,7 @@ std::int64_t DevicePager::deadline_ns() const {
 }
 
 bool DevicePager::past_deadline(const Request& r, int halvings) const {
-    return holds("deadline") && now_ns() - std::max(r.since_ns, last_progress_ns_) > deadline_ns() >> halvings;
+    return holds("deadline") && now_ns() - std::max(r.since_ns, last_progress_ns_) > deadline_ns() >> halvings && !copies_go_on();
 }
 
 // What waits for this very launch waits for the next ones too: each that went ahead without anything moved since leaves half

@@ -219,6 +219,31 @@ TEST_CASE("launches that went ahead in vain do not keep later ones from getting 
     CHECK(p.gpu.violations().empty());
 }
 
+TEST_CASE("a copy that takes longer than the deadline is not called off, but one that does not end is") {
+    constexpr std::size_t kLarge = 2048;   // 128 MiB: more than half a second's copy over a link that nobody has measured
+    Paged p({.device = kLarge + 1, .host = 4 * kLarge, .deadline_ns = 5'000'000});
+    const CUdeviceptr a = p.allocate(kLarge), b = p.allocate(kLarge);
+    for (CUdeviceptr at : {a, b}) REQUIRE(p.launch(1, {at}, at) == CUDA_SUCCESS);
+    REQUIRE(p.where(a) == Residency::host);
+    p.gpu.hold_moves(true);
+    const bool ends = GENERATE(true, false);
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    std::thread other([&] {
+        FakeGpu::set_context(1);
+        result = p.launch(1, {a}, 7);
+    });
+    if (ends) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(60));
+        p.gpu.hold_moves(false);
+    }
+    other.join();
+    CHECK(result == CUDA_SUCCESS);
+    CHECK(p.device->stats().deadline_firings == !ends);
+    CHECK(p.where(a) == (ends ? Residency::device : Residency::host));
+    p.gpu.hold_moves(false);
+    CHECK(p.gpu.violations().empty());
+}
+
 TEST_CASE("why the budget is exceeded is said: too much for one op, or ops that do not end") {
     Paged p({.device = 5, .host = 16, .lands = false, .deadline_ns = 1'000'000});
     const CUdeviceptr a = p.allocate(4), b = p.allocate(4);
