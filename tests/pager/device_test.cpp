@@ -525,9 +525,11 @@ TEST_CASE("where nothing is mapped no op can be: what is brought in waits for no
 
 TEST_CASE("buffers of more than 2 GiB are counted whole") {
     constexpr std::size_t kLarge = (3ull << 30) / granule;
-    Paged p({.device = 16, .host = 2 * kLarge});
+    Paged p({.device = 16, .host = 2 * kLarge + kLarge / 2});
     const CUdeviceptr a = p.allocate(kLarge);
     CHECK(p.device->memory().live == kLarge * granule);
+    CHECK(p.allocate(kLarge) == 0);   // two and a half, and one that moves
     REQUIRE(p.device->free(a, CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
     CHECK(p.device->memory().live == 0);
+    CHECK(p.allocate(kLarge) != 0);
 }
