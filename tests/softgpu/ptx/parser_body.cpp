@@ -113,7 +113,8 @@ void Parser::directive() {
 
 void Parser::registers() {
     Token t = lexer_.next();
-    if (t.kind == Kind::dot && (t.text == "v2" || t.text == "v4")) refuse(t, "vector registers are not known");
+    const std::uint32_t width = t.is_dot("v2") ? 2 : t.is_dot("v4") ? 4 : 1;
+    if (width > 1) t = lexer_.next();
     const auto type = t.kind == Kind::dot ? type_of(t.text) : std::nullopt;
     if (!type) refuse(t, "unknown register type");
     do {
@@ -121,12 +122,13 @@ void Parser::registers() {
         if (accept('<')) {
             const std::uint64_t count = small_number(1ULL << 32, "register count");
             expect('>');
+            if (width > 1) refuse(name, "a range of vector registers is not known");
             scopes_.back().ranges[name.text] = {count, *type};
         } else {
-            if (function_->registers.size() >= max_registers) refuse(name, "too many registers");
+            if (function_->registers.size() + width > max_registers) refuse(name, "too many registers");
             const auto index = static_cast<std::uint32_t>(function_->registers.size());
-            function_->registers.push_back({*type});
-            scopes_.back().names[name.text] = {Name::Kind::reg, index};
+            for (std::uint32_t i = 0; i < width; ++i) function_->registers.push_back({*type});
+            scopes_.back().names[name.text] = {width > 1 ? Name::Kind::vector : Name::Kind::reg, index, width};
         }
     } while (accept(','));
     expect(';');
@@ -219,7 +221,29 @@ void Parser::instruction(std::string_view opcode, Instruction& in) {
         while (accept(','));
     }
     expect(';');
+    if (in.opcode == "mov" && !in.modifiers.empty() && (in.modifiers[0] == "v2" || in.modifiers[0] == "v4")) return vector_mov(in);
     function_->body.push_back(std::move(in));
+}
+
+// One mov an element, by way of registers of its own: what is read may be written too.
+void Parser::vector_mov(Instruction& in) {
+    const std::size_t width = in.modifiers[0] == "v2" ? 2 : 4;
+    const auto type = in.modifiers.size() == 2 ? type_of(in.modifiers[1]) : std::nullopt;
+    const auto whole = [width](const Operand& o) { return o.kind == Operand::Kind::vector && o.items.size() == width; };
+    if (!type || in.operands.size() != 2 || !whole(in.operands[0]) || !whole(in.operands[1])) refuse(lexer_.peek(), "mov of a vector: two operands of its width expected");
+    if (function_->registers.size() + width > max_registers) refuse(lexer_.peek(), "too many registers");
+    const auto first = static_cast<std::uint32_t>(function_->registers.size());
+    for (const bool out : {false, true})
+        for (std::uint32_t i = 0; i < width; ++i) {
+            Operand between;
+            between.kind = Operand::Kind::reg;
+            between.index = first + i;
+            if (!out) function_->registers.push_back({*type});
+            Instruction one = in;
+            one.modifiers.erase(one.modifiers.begin());
+            one.operands = {out ? in.operands[0].items[i] : between, out ? between : in.operands[1].items[i]};
+            function_->body.push_back(std::move(one));
+        }
 }
 
 Operand Parser::immediate() {
@@ -281,6 +305,21 @@ Operand Parser::name_operand(const Instruction& in, const Token& word) {
     }
     if (const Name* found = find(word.text)) {
         o.index = found->index;
+        if (found->kind == Name::Kind::vector) {
+            Operand element;
+            element.kind = Operand::Kind::reg;
+            for (std::uint32_t i = 0; i < found->width; ++i) {
+                element.index = found->index + i;
+                o.items.push_back(element);
+            }
+            o.kind = Operand::Kind::vector;
+            if (lexer_.peek().kind != Kind::dot) return o;
+            const Token which = lexer_.next();
+            const std::size_t at = std::string_view("xyzw").find(which.text), also = std::string_view("rgba").find(which.text);
+            const std::size_t i = std::min(at, also);
+            if (which.text.size() != 1 || i >= found->width) refuse(which, "no such element of a vector register");
+            return o.items[i];
+        }
         o.kind = found->kind == Name::Kind::reg        ? Operand::Kind::reg
                  : found->kind == Name::Kind::variable ? Operand::Kind::variable
                                                        : Operand::Kind::function;

@@ -21,8 +21,9 @@ class Parser {
 
   private:
     struct Name {
-        enum class Kind : std::uint8_t { reg, variable, function } kind;
+        enum class Kind : std::uint8_t { reg, vector, variable, function } kind;
         std::uint32_t index;
+        std::uint32_t width = 1;  // vector: so many registers from `index` on
     };
     struct Range {  // %r<N>
         std::uint64_t count;
@@ -73,6 +74,7 @@ class Parser {
     void labelled_list(std::uint32_t label, std::string_view name);
     std::size_t prototype_parameters(std::vector<std::size_t>& sizes);
     void instruction(std::string_view opcode, Instruction&);
+    void vector_mov(Instruction&);
     Operand operand(const Instruction&, unsigned depth);
     Operand name_operand(const Instruction&, const Token& word);
     Operand immediate();

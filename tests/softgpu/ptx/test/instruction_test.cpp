@@ -237,3 +237,14 @@ TEST_CASE("parameters in registers, jump tables, indirect calls with a barrier r
     program.launch("k", dims(1, 5), out);
     CHECK(device.download<int>(out, 5) == std::vector<int>{100, 203, 318, 109, 112});
 }
+
+TEST_CASE("vector registers, as GCC writes them", "[ptx]") {
+    const std::string pair = ".reg .v2 .u32 %v, %w; .reg .v2 .u64 %q; .reg .v4 .f32 %z;\n";
+    CHECK(run(pair + "mov.v2.u32 %v, { %r1, 7 }; mov.v2.u32 %w, %v; mov.u32 %w.x, %w.y; mov.b64 %o, { %w.x, %v.x };", {5})[0] == (5ull << 32 | 7));
+    CHECK(run(pair + "mov.v2.u32 %v, { %r1, %r2 }; mov.v2.u32 %v, { %v.y, %v.x }; mov.b64 %o, %v;", {5, 6})[0] == (5ull << 32 | 6));
+    CHECK(run(pair + "mov.v2.u64 %q, { %d1, %d2 }; st.shared.v2.u64 [sh], %q; ld.shared.u64 %o, [sh+8];", {5, 1ull << 40})[0] == 1ull << 40);
+    CHECK(run(pair + "mov.v4.f32 %z, { %f1, %f2, %f3, %f4 }; mov.b32 %r9, %z.w; cvt.u64.u32 %o, %r9;", {1, 2, 3, 4})[0] == 4);
+    CHECK_THROWS(run(".reg .v2 .u32 %v; mov.u32 %v.z, 1;", {}));
+    CHECK_THROWS(run(".reg .v2 .u32 %v; mov.v2.u32 %v, %r1;", {}));
+    CHECK_THROWS(run(".reg .v2 .u32 %v<3>;", {}));
+}
