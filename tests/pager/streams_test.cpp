@@ -2,6 +2,7 @@
 #include "shim/pager/streams.hpp"
 
 #include <map>
+#include <thread>
 
 #include "tests/catch.hpp"
 
@@ -220,4 +221,13 @@ TEST_CASE("captures end with their streams and contexts", "[streams]") {
     CHECK_FALSE(table.capturing());
     table.capture_beginning(stream(0x13));
     CHECK(table.capturing());
+}
+
+TEST_CASE("the captures of a thread's own stream end with the thread", "[streams]") {
+    const Driver driver = play_driver();
+    StreamTable table(driver);
+    std::thread([&] { table.capture_beginning(CU_STREAM_PER_THREAD); }).join();
+    CHECK(table.capturing());
+    table.slot(stream(0x14));   // where it is noticed
+    CHECK_FALSE(table.capturing());
 }
