@@ -220,8 +220,8 @@ TEST_CASE("launches that went ahead in vain do not keep later ones from getting 
 }
 
 TEST_CASE("a copy that takes longer than the deadline is not called off, but one that does not end is") {
-    constexpr std::size_t kLarge = 2048;   // 128 MiB: more than half a second's copy over a link that nobody has measured
-    Paged p({.device = kLarge + 1, .host = 4 * kLarge, .deadline_ns = 5'000'000});
+    constexpr std::size_t kLarge = 4096;   // 256 MiB: a second's copy, to be patient, over a link that nobody has measured
+    Paged p({.device = kLarge + 1, .host = 4 * kLarge, .deadline_ns = 80'000'000});
     const CUdeviceptr a = p.allocate(kLarge), b = p.allocate(kLarge);
     for (CUdeviceptr at : {a, b}) REQUIRE(p.launch(1, {at}, at) == CUDA_SUCCESS);
     REQUIRE(p.where(a) == Residency::host);
@@ -233,7 +233,7 @@ TEST_CASE("a copy that takes longer than the deadline is not called off, but one
         result = p.launch(1, {a}, 7);
     });
     if (ends) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(60));
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
         p.gpu.hold_moves(false);
     }
     other.join();
