@@ -1,6 +1,7 @@
 #include "shim/executor/op_clock.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace udnnmem::executor {
 namespace {
@@ -29,8 +30,14 @@ bool OpClock::take(Pair& pair) {
     return false;
 }
 
+void OpClock::drop() {
+    if (!std::exchange(timing_, false)) return;
+    if (base_ == now_.begin) base_ = nullptr;
+    spare_.push_back(now_);
+}
+
 void OpClock::begin(CUstream stream, std::uint64_t tag, std::int32_t step) {
-    timing_ = false;
+    drop();   // another thread's, between the same two calls
     if (step == 0) {
         base_ = nullptr;
         ++phase_;
@@ -44,14 +51,14 @@ void OpClock::begin(CUstream stream, std::uint64_t tag, std::int32_t step) {
     now_ = pair;
     now_.tag = tag, now_.step = step, now_.base = base_;
     timing_ = true;
+    stream_ = stream;
 }
 
 void OpClock::end(CUstream stream) {
-    if (!timing_) return;
+    if (!timing_ || stream != stream_) return;
+    if (driver_.cuEventRecord(now_.end, stream) != CUDA_SUCCESS) return drop();
     timing_ = false;
-    if (driver_.cuEventRecord(now_.end, stream) == CUDA_SUCCESS) return out_.push_back(now_);
-    if (base_ == now_.begin) base_ = nullptr;
-    spare_.push_back(now_);
+    out_.push_back(now_);
 }
 
 void OpClock::poll(const std::function<void(const Timed&)>& timed) {

@@ -50,12 +50,14 @@ class OpClock {
         CUevent base = nullptr;      // first op of the iteration; the pair of step 0 owns it
     };
     bool take(Pair& pair);
+    void drop();
 
     const pager::Driver& driver_;
     CUcontext context_ = nullptr;
     std::vector<Pair> spare_;
     std::deque<Pair> out_;
     Pair now_;
+    CUstream stream_ = nullptr;      // now_'s
     bool timing_ = false;
     CUevent base_ = nullptr;
     std::uint32_t phase_ = 0;
