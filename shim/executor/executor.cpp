@@ -334,7 +334,7 @@ void Executor::tell_submitting(const Place& place, const pager::Op& op) noexcept
 void Executor::tell_submitted(const Place& place, const pager::Op& op) noexcept try {
     std::lock_guard lock(mutex_);
     if (place.timed) clock_of_ops_.end(op.stream);
-    if (watching_.load(std::memory_order_relaxed) && place.step != Follower::nowhere && still_at(place) && active_->watch && !op.captured)
+    if (watching_.load(std::memory_order_relaxed) && still_at(place) && active_->watch && !op.captured)
         active_->watch->submitted(place.step, op, active_->follower, *device_);
 } catch (...) {
 }

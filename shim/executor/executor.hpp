@@ -213,8 +213,8 @@ class Executor {
     std::int32_t find_place(const Seen& seen);
     void pass(const char* name, const Seen& seen, const pager::Op& op);
     void look_ahead(Place& place, pager::Op& op);
-    // Whether no other op was told since: only then is what the active course knows that op's.
-    bool still_at(const Place& place) const { return active_ && place.op == ops_; }
+    // Whether it is a step, and no other op was told since: only then is what the active course knows that op's.
+    bool still_at(const Place& place) const { return active_ && place.step != Follower::nowhere && place.op == ops_; }
     void note_epoch(Place& place, const pager::Op& op, bool goes_on);
     void end_passage(bool known);
     bool may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b);

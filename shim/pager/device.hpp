@@ -264,6 +264,11 @@ class DevicePager {
     bool verify_now();
     bool step_clean(Move&);
     bool copy_out(Buffer*);
+    void expect_copy(Move&);
+    bool copies_go_on() const;
+    // Of the link, bytes per second as far as they are known, 0 else.
+    double rate_in() const { return meter_in_.rate() > 0 ? meter_in_.rate() : link_.in; }
+    double rate_out() const { return meter_out_.rate() > 0 ? meter_out_.rate() : link_.out; }
 
     // tables.cpp
     void learn_table(Buffer*, std::uint64_t addresses);
@@ -299,8 +304,6 @@ class DevicePager {
     std::int64_t deadline_ns() const;
     bool past_deadline(const Request&, int halvings = 0) const;
     bool overdue(const Request&) const;
-    void expect_copy(Move&, double rate);
-    bool copies_go_on() const;
     int fired_in_vain() const { return last_moved_ns_ > fired_ns_ ? 0 : fired_in_a_row_; }
     void moved();
     bool hopeless(const Request&) const;

@@ -62,11 +62,13 @@ bool DevicePager::step(Move& m) {
 }
 
 // When the copy that is about to be queued has ended at the latest, behind those of its direction, if the link carries a share of
-// what it did before. `rate`: bytes per second, 0 if nobody knows.
-void DevicePager::expect_copy(Move& m, double rate) {
+// what it did before.
+void DevicePager::expect_copy(Move& m) {
+    const bool in = m.kind == Move::Kind::fetch;
+    const double rate = in ? rate_in() : rate_out();
     std::int64_t begins = now_ns();
     for (const Move& before : moves_)
-        if ((before.kind == Move::Kind::fetch) == (m.kind == Move::Kind::fetch) && before.stage == Move::Stage::copy && before.recorded) begins = std::max(begins, before.copied_by_ns);
+        if ((before.kind == Move::Kind::fetch) == in && before.stage == Move::Stage::copy && before.recorded) begins = std::max(begins, before.copied_by_ns);
     m.copied_by_ns = begins + static_cast<std::int64_t>(kPatience * 1e9 * static_cast<double>(m.buffer->capacity) / (rate > 0 ? rate : kSlowLink));
 }
 
@@ -86,7 +88,7 @@ bool DevicePager::copy_out(Buffer* b) {
 
 // What is written from here on, by whoever is not known of, changes the hash: it is of before the copy begins.
 bool DevicePager::hash_and_copy_out(Move& m) {
-    expect_copy(m, meter_out_.rate() > 0 ? meter_out_.rate() : link_.out);
+    expect_copy(m);
     return hash(m, m.buffer->device_frames, look_stream_) && join_look(m, out_stream_) && copy_out(m.buffer) && record(m, out_stream_);
 }
 
@@ -326,7 +328,7 @@ bool DevicePager::step_fetch(Move& m) {
             if (landing && (!unreachable(m) || (b->touched && !begin_search(m, in_stream_)))) return false;
             if (b->host_changed.exchange(false)) b->hash_known = false;
             if (m.copy) {
-                expect_copy(m, meter_in_.rate() > 0 ? meter_in_.rate() : link_.in);
+                expect_copy(m);
                 meter_in_.begin(in_stream_, b->capacity);
                 for (std::size_t i = 0; i < m.frames.size(); ++i)
                     if (backing_->copy_in(*m.frames[i], *b->host_frames[i], in_stream_) != CUDA_SUCCESS)

@@ -356,21 +356,27 @@ void larger_than_device(unsigned seed) {
 
 // ---- escapes, and memory that is not ours ----
 
-// What the program has freed, as cuMemGetInfo counts it, is there for what does not go through the library's hands.
-void freed_for_others(unsigned seed) {
-  World w(seed);
-  const CUdeviceptr x = w.stepped();
-  w.press(nullptr);
-  for (unsigned i = 0; i < 7; i++) CHECK(cuMemFree(w.fillers[i]));
-  w.fillers.erase(w.fillers.begin(), w.fillers.begin() + 7);
+// All of the device but so much, in a piece that does not go through the library's hands. Said is what the driver answers.
+CUmemGenericAllocationHandle take_all_but(std::size_t left) {
   size_t granule = 0, free = 0, total = 0;
   CUmemAllocationProp prop{};
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
   CHECK(cuMemGetAllocationGranularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
   CHECK(cuMemGetInfo(&free, &total));
-  CUmemGenericAllocationHandle handle;
-  tell("taken", cuMemCreate(&handle, (free - kBudget / 2) / granule * granule, &prop, 0));
+  CUmemGenericAllocationHandle handle = 0;
+  tell("taken", cuMemCreate(&handle, (free - left) / granule * granule, &prop, 0));
+  return handle;
+}
+
+// What the program has freed, as cuMemGetInfo counts it, is there for others.
+void freed_for_others(unsigned seed) {
+  World w(seed);
+  const CUdeviceptr x = w.stepped();
+  w.press(nullptr);
+  for (unsigned i = 0; i < 7; i++) CHECK(cuMemFree(w.fillers[i]));
+  w.fillers.erase(w.fillers.begin(), w.fillers.begin() + 7);
+  const CUmemGenericAllocationHandle handle = take_all_but(kBudget / 2);
   launch_wide(nullptr, w.add, x, x, x, kWords);
   w.press(nullptr);
   tell("x", read(x, kWords));
@@ -381,14 +387,7 @@ void freed_for_others(unsigned seed) {
 void freed_for_code(unsigned seed) {
   World w(seed);
   w.press(nullptr);
-  size_t granule = 0, free = 0, total = 0;
-  CUmemAllocationProp prop{};
-  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
-  CHECK(cuMemGetAllocationGranularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
-  CHECK(cuMemGetInfo(&free, &total));
-  CUmemGenericAllocationHandle handle;
-  tell("taken", cuMemCreate(&handle, (free - kBudget / 4) / granule * granule, &prop, 0));
+  const CUmemGenericAllocationHandle handle = take_all_but(kBudget / 4);
   for (const CUdeviceptr f : w.fillers) CHECK(cuMemFree(f));
   const std::string image = ".version 6.0\n.target sm_50\n.address_size 64\n.global .align 8 .b8 large[" + std::to_string(kBudget * 3 / 4) + "];\n";
   CUmodule module = nullptr;

@@ -399,7 +399,9 @@ Operand Parser::operand(const Instruction& in, unsigned depth) {
     if (accept('|')) {
         const Token second = expect_word("a second destination");
         o.pair = true;
-        o.items.push_back(name_operand(in, second));
+        const Operand other = name_operand(in, second);
+        if (o.kind == Operand::Kind::vector || other.kind == Operand::Kind::vector) refuse(second, "a vector register is no destination of two");
+        o.items.push_back(other);
     }
     return o;
 }

@@ -247,4 +247,6 @@ TEST_CASE("vector registers, as GCC writes them", "[ptx]") {
     CHECK_THROWS(run(".reg .v2 .u32 %v; mov.u32 %v.z, 1;", {}));
     CHECK_THROWS(run(".reg .v2 .u32 %v; mov.v2.u32 %v, %r1;", {}));
     CHECK_THROWS(run(".reg .v2 .u32 %v<3>;", {}));
+    CHECK_THROWS(run(".reg .v2 .u32 %v; shfl.sync.idx.b32 %r1|%v, %r2, 0, 31, -1;", {}));
+    CHECK_THROWS(run(".reg .v2 .u32 %v; shfl.sync.idx.b32 %v|%p1, %r2, 0, 31, -1;", {}));
 }
