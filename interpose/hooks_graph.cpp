@@ -6,18 +6,12 @@
 namespace udnnmem::interpose {
 
 // ---- instantiation ----
-ALWAYS_OBSERVE(cuGraphInstantiate,
-               (CUgraphExec * exec, CUgraph graph, CUgraphNode* bad, char* log, size_t bytes), (exec, graph, bad, log, bytes),
-               graph_instantiated(*exec, graph))
-ALWAYS_OBSERVE(cuGraphInstantiate_v2,
-               (CUgraphExec * exec, CUgraph graph, CUgraphNode* bad, char* log, size_t bytes), (exec, graph, bad, log, bytes),
-               graph_instantiated(*exec, graph))
-ALWAYS_OBSERVE(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags),
-               (exec, graph, flags), graph_instantiated(*exec, graph))
-ALWAYS_OBSERVE(cuGraphInstantiateWithParams, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params),
-               (exec, graph, params), graph_instantiated(*exec, graph))
-ALWAYS_OBSERVE(cuGraphInstantiateWithParams_ptsz, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params),
-               (exec, graph, params), graph_instantiated(*exec, graph))
+#define INSTANTIATES(symbol, PARAMS, ARGS) ALWAYS_OBSERVE_TAKING(0, symbol, PARAMS, ARGS, graph_instantiated(*exec, graph))
+INSTANTIATES(cuGraphInstantiate, (CUgraphExec * exec, CUgraph graph, CUgraphNode* bad, char* log, size_t bytes), (exec, graph, bad, log, bytes))
+INSTANTIATES(cuGraphInstantiate_v2, (CUgraphExec * exec, CUgraph graph, CUgraphNode* bad, char* log, size_t bytes), (exec, graph, bad, log, bytes))
+INSTANTIATES(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags), (exec, graph, flags))
+INSTANTIATES(cuGraphInstantiateWithParams, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params), (exec, graph, params))
+INSTANTIATES(cuGraphInstantiateWithParams_ptsz, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params), (exec, graph, params))
 ALWAYS_OBSERVE(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode* bad, CUgraphExecUpdateResult* result_out),
                (exec, graph, bad, result_out), graph_updated(exec, graph))
 ALWAYS_OBSERVE(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info),
@@ -106,13 +100,30 @@ NODE(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraphNodeP
      graph_node_set(exec, node, *p))
 
 // ---- launch ----
+// What its allocation nodes make is the driver's own, and there when it is uploaded or launched. Bytes.
+namespace {
+std::size_t own_bytes(const GraphExec& graph) noexcept {
+    if (graph.issuable()) return 0;
+    std::size_t bytes = 0;
+    for (const GraphNode& node : graph.nodes())
+        if (node.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+            for (std::uint32_t i = 0; i < node.work.span_count; ++i) bytes += node.work.spans[i].bytes;
+    return bytes;
+}
+}  // namespace
+#define UPLOAD_GRAPH(symbol) ALWAYS_OBSERVE_TAKING(own_bytes(as_exec(*graph_record(exec))), symbol, (CUgraphExec exec, CUstream stream), (exec, stream), )
+UPLOAD_GRAPH(cuGraphUpload)
+UPLOAD_GRAPH(cuGraphUpload_ptsz)
 #define LAUNCH_GRAPH(symbol, STREAM)                                                                                   \
     HOOK(symbol, (CUgraphExec exec, CUstream stream)) {                                                                \
         auto real = [&] { return REAL(symbol)(exec, stream); };                                                        \
         Guard up;                                                                                                      \
         if (!up) return real();                                                                                        \
         const GraphRecordPtr record = graph_record(exec);                                                              \
-        return up->launch_graph(exec, as_exec(*record), STREAM, real);                                                 \
+        const GraphExec& graph = as_exec(*record);                                                                     \
+        const auto launch = [&] { return up->launch_graph(exec, graph, STREAM, real); };                               \
+        const std::size_t own = own_bytes(graph);                                                                      \
+        return own ? up->take_unmanaged(-1, own, launch) : launch();                                                   \
     }
 LAUNCH_GRAPH(cuGraphLaunch, legacy(stream))
 LAUNCH_GRAPH(cuGraphLaunch_ptsz, per_thread(stream))

@@ -13,17 +13,8 @@ namespace udnnmem::interpose {
 static bool images_are_needed() noexcept { return !driver_has(Symbol::cuFuncGetParamInfo); }
 
 // ---- loading ----
-// Code and variables take device memory: what the program has freed serves them too.
-#define LOADS(symbol, PARAMS, ARGS, AFTER)                                                                             \
-    HOOK(symbol, PARAMS) {                                                                                             \
-        auto real = [&] { return REAL(symbol) ARGS; };                                                                 \
-        const CUresult result = [&] {                                                                                  \
-            Guard up;                                                                                                  \
-            return up ? up->take_unmanaged(-1, 0, real) : real();                                                      \
-        }();                                                                                                           \
-        if (result == CUDA_SUCCESS) { AFTER; }                                                                         \
-        return result;                                                                                                 \
-    }
+// Code and variables take device memory.
+#define LOADS(symbol, PARAMS, ARGS, AFTER) ALWAYS_OBSERVE_TAKING(0, symbol, PARAMS, ARGS, AFTER)
 LOADS(cuModuleLoad, (CUmodule * module, const char* file), (module, file),
       note_code_of_file(file); if (images_are_needed()) remember_image_file(*module, file))
 LOADS(cuModuleLoadData, (CUmodule * module, const void* image), (module, image),

@@ -199,4 +199,16 @@ inline CUresult tell(Guard& up, WorkKind kind, const char* entry_point, CUstream
         return result;                                                                                                 \
     }
 
+// ... of a call for which the driver takes device memory of its own, so many bytes as are known: what the program has freed serves it too.
+#define ALWAYS_OBSERVE_TAKING(BYTES, symbol, PARAMS, ARGS, AFTER)                                                      \
+    HOOK(symbol, PARAMS) {                                                                                             \
+        auto real = [&] { return REAL(symbol) ARGS; };                                                                 \
+        const CUresult result = [&] {                                                                                  \
+            Guard up;                                                                                                  \
+            return up ? up->take_unmanaged(-1, BYTES, real) : real();                                                  \
+        }();                                                                                                           \
+        if (result == CUDA_SUCCESS) { AFTER; }                                                                         \
+        return result;                                                                                                 \
+    }
+
 }  // namespace udnnmem::interpose

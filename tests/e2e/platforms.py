@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Drivers that refuse part of what paging likes to have: a large range of addresses, the first frame, pinned memory at once. The
-program runs managed all the same, with the same words, and no fault."""
+program runs managed all the same, with the same words, and no fault. And drivers that have no memory left for graphs: what is ours and
+idle serves them, and the program never hears of it."""
 import pathlib, re, sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import WORKLOADS, Run, Suite, environment
 
 PROGRAM = [WORKLOADS / "vadd", 65536, 24]
 REFUSALS = {"a range of addresses": "cuMemAddressReserve:1:2", "the first frame": "cuMemCreate:1:801", "pinned memory": "cuMemHostAlloc:1:2", "a mapping": "cuMemMap:1:2"}
+
+GRAPH = [WORKLOADS / "traps", "table-in-graph-memory", 1]
+GRAPH_CALLS = ["cuGraphInstantiateWithFlags:1:2", "cuGraphLaunch:1:2"]
 
 
 def main():
@@ -21,6 +25,12 @@ def main():
         done = Run(PROGRAM, environment(preload=True, SOFTGPU_MEMORY="3MiB", SOFTGPU_HOST_FRAMES=how, UDNNMEM_VERIFY=1), limit=60)
         suite.check(done.status == 0 and done.output == plain.output and done.report and done.report["faults"] == 0, f"{what}: the same words, no fault", done.tail())
         suite.check("manages device 0" in done.error and re.search(r"moved [1-9]\S* MiB in.*; 0 launches served from host frames", done.error), f"{what}: moved, and nothing runs from there", done.tail())
+    plain = Run(GRAPH, environment(SOFTGPU_MEMORY="64MiB"))
+    for call in GRAPH_CALLS:
+        alone = Run(GRAPH, environment(SOFTGPU_MEMORY="64MiB", SOFTGPU_FAIL=call))
+        suite.check(alone.status != 0, f"{call} ends the program alone", alone.tail())
+        done = Run(GRAPH, environment(preload=True, SOFTGPU_MEMORY="64MiB", UDNNMEM_BUDGET="1MiB", SOFTGPU_FAIL=call), limit=60)
+        suite.check(done.status == 0 and done.output == plain.output and done.report and done.report["faults"] == 0, f"{call}: the same words, no fault", done.tail())
     suite.finish()
 
 
