@@ -175,12 +175,12 @@ struct Waits {
 
 // Ends while a thread goes on: until the driver has ended too everything is done, and then everything is refused by that name.
 void exit_under_way(unsigned seed) {
-  auto& w = *new World(seed);
+  static auto& w = *new World(seed);   // static: who looks for leaks finds it
   const CUdeviceptr x = w.stepped();
   w.press(w.stream());
   tell("x", read(x, kWords));
   waits.wanted = true;
-  std::thread([&w, x, s = w.stream()] {
+  std::thread([x, s = w.stream()] {
     CUresult result = cuCtxSetCurrent(w.context);
     const unsigned words = static_cast<unsigned>(kBudget / 8 / 4);
     for (unsigned i = 0; result == CUDA_SUCCESS; i++) {
