@@ -145,7 +145,7 @@ sanitised: $(filter $(B)/tests/unit-%,$(TEST_NEEDS)) $(B)/libudnnmem.so $(B)/sof
 test-real: all $(REAL_NEEDS) ## real frameworks under the library, at full length
 	@UDNNMEM_TEST_FULL=1 $(PYTHON) tests/run.py --limit 28800 --build $(B) $(REAL_SUITES)
 
-bench: all $(BENCHES) ## measure; prints a table, writes build/bench.json
+bench: all $(BUILD)/test-packages.mk $(BENCHES) ## measure; prints a table, writes build/bench.json
 	@$(PYTHON) tests/bench/run.py --output $(BUILD)/bench.json $(BENCHES)
 
 demo: all $(if $(filter 0,$(DEMO_TRANSFORMER)),,$(REAL_READY)) ## train two networks, one in Python, in 35 % of their device memory, on the software GPU if there is no card

@@ -2,7 +2,8 @@
 """What the library adds to a launch when everything is resident: pairs of runs without and with it, in turn, by the last half of
 their launches. While it looks for the iteration that is another figure: by the first launches. With one thread the iteration is
 found; with eight, whose launches come in another order each time, there is none, and the search rests. Undisturbed is the fastest tenth of
-the rounds, of the best run of each kind: where other machines share the processor all times come in two kinds, half as long again in one.
+the rounds, of the best run of each kind: on some machines all times come in two kinds, one about half as long again, for a reason that is not
+known. It says what a launch can cost, not what it does cost: that is the median.
 The software GPU allocates for each launch, and what that costs with glibc depends on what has become of the heap: all runs use jemalloc.
 """
 import json, pathlib, statistics, subprocess, sys
