@@ -52,7 +52,7 @@ class Backing {
     virtual CUresult copy_in(const Frame& device, const Frame& host, CUstream) = 0;
 };
 
-// `device`: the ordinal. Null if the device has no virtual memory management.
+// `device`: the ordinal. Null if the device has no virtual memory management, or no stream there says when a copy has ended.
 std::unique_ptr<Backing> make_vmm_backing(const Driver&, CUdevice);
 
 }  // namespace udnnmem::pager

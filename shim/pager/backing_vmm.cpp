@@ -32,9 +32,10 @@ class VmmBacking final : public Backing {
         host_mapped_ = true;   // so that make() tries
         host_mapped_ = make(Place::host, granule_, trial) == CUDA_SUCCESS;
         if (host_mapped_) {
-            bool at_work = false;
-            host_mapped_ = can_copy(trial, at_work);
-            if (!at_work) drop(trial);
+            bool over = true;
+            host_mapped_ = can_copy(trial, over);
+            if (!over) return false;
+            drop(trial);
         }
         return true;
     }
@@ -121,23 +122,20 @@ class VmmBacking final : public Backing {
     }
 
   private:
-    static constexpr int kPatience = 10;   // times that one is asked who says that it cannot wait
-    // Whether the driver's copies between host and device take the host frame by its address. `at_work`: nobody can say whether the
-    // copy has ended, so its frames stay for good.
-    bool can_copy(const Frame& host, bool& at_work) {
+    // Whether the driver's copies between host and device take the host frame by its address. `over` becomes false where nobody can
+    // say that the copy has ended: its two frames stay.
+    bool can_copy(const Frame& host, bool& over) {
         Frame device;
         CUstream stream = nullptr;
         if (make(Place::device, host.bytes, device) != CUDA_SUCCESS) return false;
         CUresult result = insist([&] { return driver_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING); });
         if (result == CUDA_SUCCESS) {
             result = copy_in(device, host, stream);
-            CUresult passed = CUDA_ERROR_NOT_READY;
-            for (int i = 0; i < kPatience && passed != CUDA_SUCCESS; ++i) passed = insist([&] { return driver_.cuStreamSynchronize(stream); });
-            at_work = result == CUDA_SUCCESS && passed != CUDA_SUCCESS;
+            over = drain(driver_, stream) || result != CUDA_SUCCESS;
             insist([&] { return driver_.cuStreamDestroy_v2(stream); });
         }
-        if (!at_work) drop(device);
-        return result == CUDA_SUCCESS && !at_work;
+        if (over) drop(device);
+        return result == CUDA_SUCCESS && over;
     }
     void free_range(CUdeviceptr at, std::size_t bytes) const { insist([&] { return driver_.cuMemAddressFree(at, bytes); }); }
     void release(CUmemGenericAllocationHandle handle) const { insist([&] { return driver_.cuMemRelease(handle); }); }

@@ -243,12 +243,12 @@ class DevicePager {
     bool record(Move&, CUstream);
     bool hash(Move&, const std::vector<Frame*>&, CUstream);
     bool join_look(Move&, CUstream);
-    void drain(CUstream);
     void show(Move& m, const char* what);
     void tell(profiler::EventKind, const Buffer*, std::size_t bytes, std::int64_t start_ns);
     void lost(const Buffer*, const char* what);
     CUevent take_event();
     void fail_move(Move&, CUresult);
+    void end_copy_out(Buffer*);
     void start_evict(Buffer*, bool drop = false);
     void start_clean(Buffer*, bool still);
     void start_fetch(Buffer*, std::vector<Frame*> frames, bool copy);

@@ -49,6 +49,20 @@ CUresult insist(Call call) {
     return result;
 }
 
+// Whether the current context is in an error state, so that nothing will run there any more.
+inline bool in_error_state(const Driver& driver) {
+    std::size_t free, total;
+    return insist([&] { return driver.cuMemGetInfo_v2(&free, &total); }) != CUDA_SUCCESS;
+}
+
+// Waits for what was queued on a stream of the current context that waits for nobody else. False: the driver does not say that it
+// has ended, however often it is asked, so what it reads and writes is to be left alone for good.
+inline bool drain(const Driver& driver, CUstream stream) {
+    for (int asked = 0; asked < 10; ++asked)
+        if (insist([&] { return driver.cuStreamSynchronize(stream); }) == CUDA_SUCCESS) return true;
+    return in_error_state(driver);
+}
+
 // While it lives `context` is current, if the driver lets it be; null: whatever is.
 class Within {
   public:
@@ -96,11 +110,10 @@ class Relaxed {
 // does not say so alone: while a stream captures it is refused.
 inline bool lost(const Driver& driver, CUcontext context) {
     if (insist([&] { return driver.cuCtxPushCurrent_v2(context); }) != CUDA_SUCCESS) return true;
-    std::size_t free, total;
-    const CUresult result = insist([&] { return driver.cuMemGetInfo_v2(&free, &total); });
+    const bool error = in_error_state(driver);
     CUcontext popped;
     insist([&] { return driver.cuCtxPopCurrent_v2(&popped); });
-    return result != CUDA_SUCCESS;
+    return error;
 }
 
 }  // namespace udnnmem::pager

@@ -19,17 +19,39 @@ int FramePool::largest_class() const {
 
 // Releases free frames, largest first, until no more than `keep` bytes are made.
 void FramePool::trim(std::size_t keep) {
-    if (made_ > keep && before_drop) before_drop();
+    const bool unseen = made_ <= keep || !before_drop || before_drop();
     for (int c = kClasses - 1; c >= 0; --c) {
         while (made_ > keep && !free_[c].empty()) {
             Frame* frame = free_[c].back();
             free_[c].pop_back();
+            if (!unseen) {
+                forget(frame);
+                continue;
+            }
             made_ -= frame->bytes;
             --frames_;
             backing_.drop(*frame);
             delete frame;
         }
     }
+}
+
+// Of a frame that is in nobody's hands.
+void FramePool::forget(Frame* frame) {
+    made_ -= frame->bytes;
+    written_off_ += frame->bytes;
+    promised_ -= std::min(promised_, frame->bytes);
+    budget_ = std::min(budget_ - std::min(budget_, frame->bytes), promised_);
+    delete frame;
+}
+
+void FramePool::write_off(std::vector<Frame*>& frames) {
+    for (Frame* frame : frames) {
+        in_use_ -= frame->bytes;
+        forget(frame);
+    }
+    frames.clear();
+    if constexpr (checked) must_be_valid(is_valid());
 }
 
 Frame* FramePool::take_class(int c, bool over_budget) {
@@ -105,7 +127,7 @@ void FramePool::give_back(std::vector<Frame*>& frames) {
 }
 
 void FramePool::set_budget(std::size_t bytes) {
-    promised_ = bytes;
+    promised_ = bytes - std::min(bytes, written_off_);
     set_budget_for_now(bytes);
 }
 

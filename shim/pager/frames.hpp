@@ -3,6 +3,7 @@
 //
 // Invariants
 //   - bytes made (in use and free) never exceed the budget, except by what is taken over it and is still in use.
+//   - what was written off counts as made by nobody: budget and bytes made are without it, frames() with it.
 //   - free frames of one class that another class needs are released first ("stranded": counted).
 // Guarded by the device's mutex.
 #pragma once
@@ -47,9 +48,11 @@ class FramePool {
     // How much a request may still take: the budget less what is in use.
     std::size_t available() const { return budget_ > in_use_ ? budget_ - in_use_ : 0; }
     void trim(std::size_t keep);
-    // Called before frames cease to exist: nothing may be looking at them any more.
-    std::function<void()> before_drop;
-    std::size_t frames() const { return frames_; }  // made
+    // Called before frames cease to exist: nothing may be looking at them any more. False: nobody can say so; they are written off.
+    std::function<bool()> before_drop;
+    // Frames that may be in use for as long as the process lives: the driver keeps them and the budget is the less for them.
+    void write_off(std::vector<Frame*>& frames);
+    std::size_t frames() const { return frames_; }  // that the driver holds
     // Empty if the invariants hold, else the first that does not.
     std::string is_valid() const;
 
@@ -57,11 +60,13 @@ class FramePool {
     static constexpr int kClasses = 32;
     int largest_class() const;
     Frame* take_class(int c, bool over_budget);
+    void forget(Frame*);
 
     Backing& backing_;
     Place place_;
     std::size_t promised_, budget_, in_use_ = 0, peak_in_use_ = 0, made_ = 0, peak_made_ = 0;
     std::size_t over_ = 0;   // in use when the budget was last exceeded on purpose
+    std::size_t written_off_ = 0;
     std::size_t frames_ = 0;
     std::uint64_t recreated_ = 0, shrunk_ = 0;
     CUresult last_error_ = CUDA_SUCCESS;

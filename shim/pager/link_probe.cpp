@@ -28,10 +28,10 @@ class Probe {
     Probe(const Probe&) = delete;
     Probe& operator=(const Probe&) = delete;
 
-    // Nothing is at work on any frame.
-    void settle() {
-        insist([&] { return driver_.cuStreamSynchronize(in_); });
-        insist([&] { return driver_.cuStreamSynchronize(out_); });
+    // Whether nothing is at work on any frame.
+    bool settle() const {
+        const bool in = drain(driver_, in_), out = drain(driver_, out_);
+        return in && out;
     }
     bool good() const { return good_; }
     bool hurried() const { return now_ns() > until_; }
@@ -111,10 +111,10 @@ LinkSpeeds probe_link(const Driver& driver, Backing& backing, FramePool& device,
             if (measured) to.in = rates.in, to.out = rates.out, to.by_size.push_back(rates);
             if (measured && both) probe.both(there, here, to);
         }
-        probe.settle();  // frames change hands
-        device.give_back(there);
-        host.give_back(here);
-        return measured && !probe.over();
+        const bool settled = probe.settle();  // frames change hands
+        settled ? device.give_back(there) : device.write_off(there);
+        settled ? host.give_back(here) : host.write_off(here);
+        return settled && measured && !probe.over();
     };
     LinkSpeeds now, speeds;
     if (before.known()) measure(largest, false, now);

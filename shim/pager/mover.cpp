@@ -173,11 +173,6 @@ void DevicePager::finish(Move& m, Residency residency) {
     m.buffer = nullptr;
 }
 
-// Waits for what was queued on one of the mover's own streams, which wait for nobody else.
-void DevicePager::drain(CUstream stream) {
-    insist([&] { return driver_.cuStreamSynchronize(stream); });
-}
-
 bool DevicePager::hash(Move& m, const std::vector<Frame*>& frames, CUstream stream) {
     m.ticket = hasher_.queue(frames, stream);
     return m.ticket >= 0;
@@ -191,16 +186,24 @@ bool DevicePager::join_look(Move& m, CUstream stream) {
     return insist([&] { return driver_.cuStreamWaitEvent(stream, m.searched_event, 0); }) == CUDA_SUCCESS;
 }
 
+// Of a copy that is not used. Where it may go on for ever its target is nobody's any more.
+void DevicePager::end_copy_out(Buffer* b) {
+    if (drain(driver_, out_stream_)) return;
+    host_pool_->write_off(b->host_frames);
+    b->host_valid = b->hash_known = false;
+}
+
 // A driver call of the move's own failed before anything was remapped: the buffer stays where it was.
 void DevicePager::fail_move(Move& m, CUresult error) {
     Buffer* b = m.buffer;
-    drain(look_stream_);
-    drain(m.kind == Move::Kind::fetch ? in_stream_ : out_stream_);  // frames change hands next
+    drain(driver_, look_stream_);
     if (m.kind == Move::Kind::fetch) {
-        device_pool_->give_back(m.frames);
+        if (drain(driver_, in_stream_)) device_pool_->give_back(m.frames);
+        else device_pool_->write_off(m.frames);
         if (b->holds || halted()) b->refused = error;  // a launch waits for it
         finish(m, Residency::host);
     } else {
+        end_copy_out(b);
         b->pinned = true;
         finish(m, Residency::device);
     }

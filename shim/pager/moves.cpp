@@ -211,7 +211,7 @@ bool DevicePager::step_evict(Move& m) {
             m.stage = Move::Stage::check;
             return true;
         }
-        drain(look_stream_);
+        drain(driver_, look_stream_);
     }
     device_pool_->give_back(b->device_frames);
     finish(m, Residency::host);
@@ -252,8 +252,8 @@ bool DevicePager::step_drop(Move& m) {
 bool DevicePager::step_clean(Move& m) {
     Buffer* b = m.buffer;
     auto give_up = [&] {
-        drain(look_stream_);
-        drain(out_stream_);
+        drain(driver_, look_stream_);
+        end_copy_out(b);
         finish(m, Residency::device);
         return true;
     };
@@ -363,7 +363,7 @@ bool DevicePager::step_fetch(Move& m) {
                     m.stage = Move::Stage::check;
                     return true;
                 }
-                drain(in_stream_);
+                drain(driver_, in_stream_);
             }
             finish(m, Residency::device);
             return true;

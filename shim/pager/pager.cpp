@@ -50,7 +50,7 @@ DevicePager* Pager::device(CUdevice device) {
     if (!backing) {
         unusable_[device] = true;
         sink_.line(Sink::Level::warn, "device " + std::to_string(device) +
-                                          " has no virtual memory management (cuMemCreate): its memory is not managed");
+                                          " cannot be paged (cuMemCreate, or waiting for a copy, fails): its memory is not managed");
         return nullptr;
     }
     if (!arena_.bytes()) {

@@ -153,7 +153,7 @@ bool DevicePager::begin_search(Move& m, CUstream stream) {
         if (m.searched_event && insist([&] { return driver_.cuEventRecord(m.searched_event, look_stream_); }) == CUDA_SUCCESS &&
             insist([&] { return driver_.cuStreamWaitEvent(stream, m.searched_event, 0); }) == CUDA_SUCCESS)
             return true;
-        drain(look_stream_);
+        drain(driver_, look_stream_);
         return true;
     }
     m.search = -1;

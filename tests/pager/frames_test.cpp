@@ -83,24 +83,67 @@ TEST_CASE("a device that has less than the budget shrinks it") {
     pool.give_back(a);
 }
 
+TEST_CASE("what is written off stays with the driver, and the budget is the less for it") {
+    CountingBacking backing;
+    FramePool pool(backing, Place::device, 8 * backing.unit);
+    std::vector<Frame*> lost, kept;
+    REQUIRE(pool.take(3 * backing.unit, lost));
+    REQUIRE(pool.take(2 * backing.unit, kept));
+    const std::size_t frames = pool.frames();
+    pool.write_off(lost);
+    CHECK(lost.empty());
+    CHECK(pool.frames() == frames);
+    CHECK(pool.budget() == 5 * backing.unit);
+    CHECK(pool.made() == 2 * backing.unit);
+    CHECK(pool.available() == 3 * backing.unit);
+    CHECK_FALSE(pool.take(4 * backing.unit, lost));
+    pool.set_budget(16 * backing.unit);
+    CHECK(pool.budget() == 13 * backing.unit);
+    pool.set_budget(2 * backing.unit);
+    CHECK(pool.budget() == 0);
+    pool.give_back(kept);
+    CHECK(backing.held == 3 * backing.unit);
+}
+
+TEST_CASE("free frames that something may still be looking at are not given to the driver") {
+    CountingBacking backing;
+    FramePool pool(backing, Place::device, 8 * backing.unit);
+    std::vector<Frame*> frames;
+    REQUIRE(pool.take(4 * backing.unit, frames));
+    pool.give_back(frames);
+    bool unseen = false;
+    pool.before_drop = [&] { return unseen; };
+    pool.trim(0);
+    CHECK(backing.held == 4 * backing.unit);
+    CHECK(pool.made() == 0);
+    CHECK(pool.budget() == 4 * backing.unit);
+    unseen = true;
+    REQUIRE(pool.take(4 * backing.unit, frames));
+    pool.give_back(frames);
+    pool.trim(0);
+    CHECK(backing.held == 4 * backing.unit);
+    CHECK(pool.frames() == 1);
+}
+
 TEST_CASE("random takes and returns keep the books and the budget") {
     CHECK(rc::check("books and budget", [] {
         CountingBacking backing;
         const auto budget = static_cast<std::size_t>(*rc::gen::inRange(1, 200)) * backing.unit;
         FramePool pool(backing, Place::device, budget);
         std::vector<std::vector<Frame*>> held;
-        std::size_t in_use = 0;
+        std::size_t in_use = 0, lost = 0;
         for (int step = 0; step < 60; ++step) {
             if (!held.empty() && *rc::gen::inRange(0, 2)) {
                 const auto k = static_cast<std::size_t>(*rc::gen::inRange(0, static_cast<int>(held.size())));
                 in_use -= bytes_of(held[k]);
-                pool.give_back(held[k]);
+                if (*rc::gen::inRange(0, 8) == 0) lost += bytes_of(held[k]), pool.write_off(held[k]);
+                else pool.give_back(held[k]);
                 held.erase(held.begin() + static_cast<std::ptrdiff_t>(k));
             } else {
                 const auto capacity = static_cast<std::size_t>(*rc::gen::inRange(1, 80)) * backing.unit;
                 std::vector<Frame*> frames;
                 const bool got = pool.take(capacity, frames);
-                RC_ASSERT(got == (in_use + capacity <= budget));
+                RC_ASSERT(got == (in_use + capacity + lost <= budget));
                 RC_ASSERT(bytes_of(frames) == (got ? capacity : 0));
                 if (got) {
                     in_use += capacity;
@@ -108,7 +151,7 @@ TEST_CASE("random takes and returns keep the books and the budget") {
                 }
             }
             RC_ASSERT(pool.in_use() == in_use);
-            RC_ASSERT(pool.made() == backing.held);
+            RC_ASSERT(pool.made() + lost == backing.held);
             RC_ASSERT(backing.held <= budget);
             std::set<Frame*> distinct;
             std::size_t count = 0;
