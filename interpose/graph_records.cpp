@@ -486,6 +486,14 @@ CUresult GraphRecord::issue(std::size_t node, CUstream stream) const {
 
 const GraphExec& as_exec(const GraphRecord& record) noexcept { return record; }
 
+std::vector<Span> GraphExec::own_memory() const {
+    std::vector<Span> own;
+    if (issuable()) return own;   // none of its nodes allocates
+    for (const GraphNode& node : nodes())
+        if (node.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) own.insert(own.end(), node.work.spans, node.work.spans + node.work.span_count);
+    return own;
+}
+
 // ---- the records ----
 namespace {
 

@@ -100,14 +100,10 @@ NODE(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraphNodeP
      graph_node_set(exec, node, *p))
 
 // ---- launch ----
-// What its allocation nodes make is the driver's own, and there when it is uploaded or launched. Bytes.
 namespace {
 std::size_t own_bytes(const GraphExec& graph) noexcept {
-    if (graph.issuable()) return 0;
     std::size_t bytes = 0;
-    for (const GraphNode& node : graph.nodes())
-        if (node.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-            for (std::uint32_t i = 0; i < node.work.span_count; ++i) bytes += node.work.spans[i].bytes;
+    for (const Span& span : graph.own_memory()) bytes += span.bytes;
     return bytes;
 }
 }  // namespace

@@ -239,13 +239,6 @@ void name_part(const Naming& n, const Work& whole, const Work& work) {
 
 void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches* touches, std::span<const Span> own) { name_part({pager, op, touches, own}, work, work); }
 
-std::vector<Span> own_memory(const interpose::GraphExec& graph) {
-    std::vector<Span> own;
-    for (const interpose::GraphNode& node : graph.nodes())
-        if (node.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) own.insert(own.end(), node.work.spans, node.work.spans + node.work.span_count);
-    return own;
-}
-
 void name_carried(pager::Pager& pager, const Work& work, pager::Op& op) {
     for_each_copy(work, [&](const Span& from, const Span& to) {
         if (!pager.in_arena(to.address)) return;

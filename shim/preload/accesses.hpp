@@ -19,9 +19,6 @@ using Touches = std::vector<profiler::Touch>;
 // in `touches`). `own`: memory outside the arena that nothing but the whole op of which `work` is a part has filled.
 void name_accesses(pager::Pager& pager, const interpose::Work& work, pager::Op& op, Touches* touches = nullptr, std::span<const interpose::Span> own = {});
 
-// What a graph's own nodes allocate: undefined at each launch, so that all addresses in it were given to its nodes.
-std::vector<interpose::Span> own_memory(const interpose::GraphExec& graph);
-
 // Adds what tables of addresses lead a kernel to, beyond what it was given.
 void name_led(pager::Pager& pager, const interpose::Work& work, Touches& touches);
 

@@ -134,7 +134,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         return result;
     };
     try {
-        const std::vector<interpose::Span> own = graph.issuable() ? std::vector<interpose::Span>() : own_memory(graph);
+        const std::vector<interpose::Span> own = graph.own_memory();
         for (const GraphNode& node : graph.nodes()) {
             if (!node.enabled) continue;
             if (node.work.kind == WorkKind::copy && !capturing) {

@@ -283,6 +283,37 @@ TEST_CASE("allocation in a captured graph has its address at capture") {
     CHECK(stats().device_bytes == held - 4096);
 }
 
+TEST_CASE("a graph's own memory is taken when it is first uploaded or launched, and may not be there") {
+    Setup u;
+    std::size_t free = 0;
+    OK(cuMemGetInfo_v2(&free, nullptr));
+    const auto before = stats().device_bytes;
+    for (const bool uploaded : {true, false}) {
+        CUgraph g;
+        OK(cuGraphCreate(&g, 0));
+        CUDA_MEM_ALLOC_NODE_PARAMS p{};
+        p.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+        p.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+        p.bytesize = 1 << 20;
+        CUgraphNode node;
+        OK(cuGraphAddMemAllocNode(&node, g, nullptr, 0, &p));
+        CUgraphExec e = instantiate(g);
+        CHECK(stats().device_bytes == before);
+        const auto begin = [&] { return uploaded ? cuGraphUpload(e, u.s) : cuGraphLaunch(e, u.s); };
+        CUdeviceptr rest;
+        OK(cuMemAlloc_v2(&rest, free - (512 << 10)));
+        CHECK(begin() == CUDA_ERROR_OUT_OF_MEMORY);
+        OK(cuMemFree_v2(rest));
+        OK(begin());
+        CHECK(stats().device_bytes == before + (1 << 20));
+        u.run(e);
+        CHECK(stats().device_bytes == before + (1 << 20));
+        OK(cuGraphExecDestroy(e));
+        OK(cuGraphDestroy(g));
+        CHECK(stats().device_bytes == before);
+    }
+}
+
 TEST_CASE("a user object lives as long as the last graph that holds it") {
     Setup u;
     static int destroyed;

@@ -625,6 +625,43 @@ void on_two_devices(unsigned seed) {
   tell("y", read(y, 100000));
 }
 
+// What a graph's own nodes allocate is the driver's, and the device is full of what we hold: it is there all the same.
+template <bool uploaded>
+void needs_memory(unsigned seed) {
+  constexpr std::size_t kChunk = 512 << 10, kLeft = 3;
+  World w(seed);
+  std::vector<CUdeviceptr> all;
+  for (unsigned i = 0; i < 8; i++) all.push_back(w.stepped(kWords, i));
+  CUmemAllocationProp p{};
+  p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  p.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  std::vector<CUmemGenericAllocationHandle> taken;
+  for (CUmemGenericAllocationHandle h; cuMemCreate(&h, kChunk, &p, 0) == CUDA_SUCCESS;) taken.push_back(h);
+  for (std::size_t i = 0; i < kLeft; i++) {
+    CHECK(cuMemRelease(taken.back()));
+    taken.pop_back();
+  }
+  for (const CUdeviceptr x : all) launch_wide(nullptr, w.add, x, x, x, kWords);
+  CHECK(cuCtxSynchronize());
+  Graph g;
+  CUDA_MEM_ALLOC_NODE_PARAMS own{};
+  own.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  own.poolProps.location = p.location;
+  own.bytesize = 2 * kChunk;
+  CUgraphNode allocates, fills;
+  CHECK(cuGraphCreate(&g.graph, 0));
+  CHECK(cuGraphAddMemAllocNode(&allocates, g.graph, nullptr, 0, &own));
+  CUDA_MEMSET_NODE_PARAMS fill{own.dptr, 0, seed, 4, own.bytesize / 4, 1};
+  CHECK(cuGraphAddMemsetNode(&fills, g.graph, &allocates, 1, &fill, w.context));
+  CHECK(cuGraphInstantiate(&g.exec, g.graph, 0));
+  const CUstream s = w.stream();
+  if (uploaded) tell("uploaded", cuGraphUpload(g.exec, s));
+  tell("launched", cuGraphLaunch(g.exec, s));
+  CHECK(cuStreamSynchronize(s));
+  tell("own", read(own.dptr, own.bytesize / 4));
+  for (const CUdeviceptr x : all) tell("words", read(x, kWords));
+}
+
 // Allocated and freed while a stream captures, as it may, and another waits for what this thread does afterwards.
 void capture_beside_a_gate(unsigned seed) {
   World w(seed);
@@ -693,6 +730,8 @@ const std::vector<Trap> graph_traps = {
     {"graph-whole-after-pieces", Needs::moves, whole_after_pieces},
     {"graph-branch-waits", Needs::nothing, branch_waits},
     {"graph-on-two-devices", Needs::nothing, on_two_devices},
+    {"graph-needs-memory", Needs::moves, needs_memory<false>},
+    {"graph-uploaded-needs-memory", Needs::moves, needs_memory<true>},
 };
 
 }  // namespace traps

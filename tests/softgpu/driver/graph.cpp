@@ -17,6 +17,11 @@ GraphMemory::~GraphMemory() {
     if (auto r = find_range(address); r && r->id == id) pool_free_now(address);
 }
 
+bool GraphMemory::hold() const {
+    const auto r = find_range(address);
+    return !r || r->id != id || softgpu::hold(*r->frame);
+}
+
 CUgraph new_graph() {
     static std::atomic<std::uint64_t> next{1};
     auto* g = new CUgraph_st;

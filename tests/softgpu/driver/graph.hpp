@@ -12,12 +12,15 @@
 namespace softgpu {
 inline constexpr std::uint32_t graph_magic = 0x47525048, node_magic = 0x4e4f4445, exec_magic = 0x45584543;
 
-// Memory of an allocation node, and of its copies in clones and executables.
+// Memory of an allocation node, and of its copies in clones and executables. Its address is there from the beginning, the device's
+// memory from the first upload or launch on.
 struct GraphMemory {
     Address address = 0;
     std::uint64_t id = 0;
     CUDA_MEM_ALLOC_NODE_PARAMS params{};
     ~GraphMemory();
+    // Takes the device's memory, the first time. False: there is not enough.
+    bool hold() const;
 };
 }  // namespace softgpu
 

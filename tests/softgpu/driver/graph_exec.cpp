@@ -62,8 +62,15 @@ CUresult instantiate(CUgraphExec* out, CUgraph g, unsigned long long flags) {
     return CUDA_SUCCESS;
 }
 
+CUresult upload(CUgraphExec e) {
+    for (const auto& step : e->steps)
+        if (step.node->memory && !step.node->memory->hold()) return CUDA_ERROR_OUT_OF_MEMORY;
+    return CUDA_SUCCESS;
+}
+
 CUresult launch(CUgraphExec e, CUstream s) {
     if (is_capturing(s)) return capture_child(s, e->graph);
+    TRY(upload(e));
     std::vector<const Work*> works;
     if (listing())
         for (const auto& step : e->steps)
@@ -170,7 +177,8 @@ CUresult impl_cuGraphUpload(Default d, CUgraphExec e, CUstream handle) {
     ENTER(cuGraphUpload);
     REQUIRE(valid(e));
     CUstream s;
-    return find_stream(d, handle, &s);
+    TRY(find_stream(d, handle, &s));
+    return upload(e);
 }
 CUresult impl_cuGraphLaunch(Default d, CUgraphExec e, CUstream handle) {
     ENTER(cuGraphLaunch);

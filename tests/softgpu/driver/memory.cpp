@@ -48,6 +48,8 @@ void raise_to(std::atomic<std::uint64_t>& peak, std::uint64_t value) {
     while (old < value && !peak.compare_exchange_weak(old, value)) {}
 }
 
+bool exceeds_locked(std::uint64_t bytes, int device) { return bytes > options().memory || memory().used[device] > options().memory - bytes; }
+
 void count(bool host, int device, std::int64_t bytes) {
     auto& f = figures();
     if (host) {
@@ -119,13 +121,22 @@ void fill_poison(const Extent& extent) {
     }
 }
 
-CUresult make_frame(std::uint64_t bytes, std::uint64_t counted, int device, bool host, std::shared_ptr<Frame>* out) {
+bool hold(Frame& frame) {
+    auto& m = memory();
+    std::lock_guard lock(m.physical);
+    if (frame.held) return true;
+    if (exceeds_locked(frame.counted, frame.device)) return false;
+    count(frame.host, frame.device, static_cast<std::int64_t>(frame.counted));
+    return frame.held = true;
+}
+
+CUresult make_frame(std::uint64_t bytes, std::uint64_t counted, int device, bool host, std::shared_ptr<Frame>* out, bool held) {
     auto& m = memory();
     bytes = round_up(std::max<std::uint64_t>(bytes, 1), page);
     auto frame = std::make_shared<Frame>();
     {
         std::lock_guard lock(m.physical);
-        if (!host && (counted > options().memory || m.used[device] > options().memory - counted)) return CUDA_ERROR_OUT_OF_MEMORY;
+        if (held && !host && exceeds_locked(counted, device)) return CUDA_ERROR_OUT_OF_MEMORY;
         frame->extent = {m.fd, 0, bytes};
         if (auto& r = m.resident[bytes]; !r.empty()) {
             frame->extent.offset = r.back();
@@ -141,7 +152,8 @@ CUresult make_frame(std::uint64_t bytes, std::uint64_t counted, int device, bool
         frame->device = device;
         frame->host = host;
         frame->counted = counted;
-        count(host, device, static_cast<std::int64_t>(counted));
+        frame->held = held;
+        if (held) count(host, device, static_cast<std::int64_t>(counted));
     }
     fill_poison(frame->extent);
     *out = std::move(frame);
@@ -167,7 +179,7 @@ Frame::~Frame() {
     if (punch) ::fallocate(m.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(extent.offset), static_cast<off_t>(extent.bytes));
     std::lock_guard lock(m.physical);
     if (punch) m.punched[extent.bytes].push_back(extent.offset);
-    count(host, device, -static_cast<std::int64_t>(counted));
+    if (held) count(host, device, -static_cast<std::int64_t>(counted));
 }
 
 Address take_addresses(std::uint64_t bytes, std::uint64_t align, Address hint, bool guard) {

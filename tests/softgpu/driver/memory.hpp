@@ -33,6 +33,7 @@ struct Frame {
     int device = 0;          // of the budget it counts against
     bool host = false;       // host memory (pinned, managed, HOST_NUMA)
     std::uint64_t counted = 0;  // bytes counted against the device, 0 for imported memory
+    bool held = true;        // counted now; see hold()
     bool exported = false;   // another process may have it: its extent is never recycled
     bool exportable = false;
     bool is_handle = false;  // made by cuMemCreate or by an import
@@ -68,7 +69,9 @@ inline void* at(Address a, int device) { return reinterpret_cast<void*>(a + view
 std::mutex& memory_mutex();
 
 // Physical memory. `bytes` is rounded up to pages; `counted` is held against the device's SOFTGPU_MEMORY.
-CUresult make_frame(std::uint64_t bytes, std::uint64_t counted, int device, bool host, std::shared_ptr<Frame>* out);
+CUresult make_frame(std::uint64_t bytes, std::uint64_t counted, int device, bool host, std::shared_ptr<Frame>* out, bool held = true);
+// Counts a frame that was made with held = false. False: the device has less left.
+bool hold(Frame& frame);
 void fill_poison(const Extent& extent);
 
 // Virtual addresses of the window. 0 if there is no such stretch. Freed stretches are not handed out

@@ -77,6 +77,11 @@ void trim_locked(CUmemoryPool p, std::uint64_t keep) {
     }
 }
 
+void keep_locked(CUmemoryPool p, std::shared_ptr<Frame> frame) {
+    if (frame->held) p->kept.emplace(frame->counted, std::move(frame));
+    else p->reserved -= frame->counted;
+}
+
 // The block is unmapped and its frame kept, or given up beyond the threshold.
 CUresult retire_locked(CUmemoryPool p, Address a) {
     std::shared_ptr<Frame> frame;
@@ -90,7 +95,7 @@ CUresult retire_locked(CUmemoryPool p, Address a) {
         ranges_locked().erase(it);
     }
     p->used -= frame->counted;
-    p->kept.emplace(frame->counted, std::move(frame));
+    keep_locked(p, std::move(frame));
     if (p->reserved > p->threshold) trim_locked(p, p->threshold > p->used ? p->threshold - p->used : 0);
     return CUDA_SUCCESS;
 }
@@ -116,16 +121,16 @@ CUresult map_block_locked(CUmemoryPool p, CUcontext c, std::uint64_t bytes, std:
     return CUDA_SUCCESS;
 }
 
-CUresult take_locked(CUmemoryPool p, CUcontext c, std::uint64_t bytes, Address* out) {
+CUresult take_locked(CUmemoryPool p, CUcontext c, std::uint64_t bytes, Address* out, bool held = true) {
     const std::uint64_t counted = round_up(bytes, 512);
     if (p->limit && p->used + counted > p->limit) return CUDA_ERROR_OUT_OF_MEMORY;
     std::shared_ptr<Frame> frame;
-    if (auto it = p->kept.find(counted); it != p->kept.end()) {
+    if (auto it = p->kept.find(counted); held && it != p->kept.end()) {
         frame = std::move(it->second);
         p->kept.erase(it);
         fill_poison(frame->extent);
     } else {
-        CUresult r = make_frame(bytes, counted, p->device, p->host, &frame);
+        CUresult r = make_frame(bytes, counted, p->device, p->host, &frame, held);
         if (r == CUDA_ERROR_OUT_OF_MEMORY && !p->kept.empty()) {
             trim_locked(p, 0);
             r = make_frame(bytes, counted, p->device, p->host, &frame);
@@ -136,7 +141,7 @@ CUresult take_locked(CUmemoryPool p, CUcontext c, std::uint64_t bytes, Address* 
     p->used += counted;
     if (CUresult r = map_block_locked(p, c, bytes, frame, out)) {
         p->used -= counted;
-        p->kept.emplace(counted, std::move(frame));
+        keep_locked(p, std::move(frame));
         return r;
     }
     raise(p);
@@ -173,7 +178,7 @@ CUresult pool_free_now(Address a) {
 
 CUresult pool_allocate_now(CUcontext c, int device, std::uint64_t bytes, Address* out) {
     std::lock_guard lock(pools().mutex);
-    return take_locked(default_pool_locked(device), c, bytes, out);
+    return take_locked(default_pool_locked(device), c, bytes, out, false);
 }
 
 bool release_unused_pool_memory(int device) {
