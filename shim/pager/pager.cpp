@@ -12,6 +12,12 @@ std::int64_t now_ns() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+void Op::name_marked(Buffer* b) {
+    if (std::find(buffers, buffers + count, b) != buffers + count) return;
+    if (count < Lease::kMany) buffers[count++] = b;
+    else more.push_back(b);
+}
+
 Pager::Pager(const Driver& driver, const Settings& settings, Sink& sink)
     : driver_(driver), settings_(settings), sink_(sink), streams_(driver_), answer_memory_(driver_, streams_) {}
 

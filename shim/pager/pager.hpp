@@ -32,6 +32,7 @@ struct Op {
     bool recomputes = false;               // the library's own work: dropped buffers that it names are not there yet
     bool looked_at = false;                // nothing runs: the driver looks at the addresses, no more
     std::uint32_t count = 0;               // buffers named, without repeats as far as that is cheap
+    std::uint64_t marks = 0;               // of what name() has listed: a buffer without its mark is not
     Buffer* buffers[Lease::kMany];
     std::vector<Buffer*> more;             // those beyond kMany (graphs)
     std::vector<Buffer*> overwrites;       // wholly written, not read
@@ -50,16 +51,19 @@ struct Op {
     bool slow = false;
     std::vector<std::pair<DevicePager*, Request>> requests;
 
-    void name(Buffer* b) {
-        for (std::uint32_t i = 0; i < count; ++i)
-            if (buffers[i] == b) return;
-        if (count < Lease::kMany) buffers[count++] = b;
-        else more.push_back(b);
+    [[gnu::always_inline]] void name(Buffer* b) {
+        const std::uint64_t mark = std::uint64_t{1} << (reinterpret_cast<std::uintptr_t>(b) * 0x9e3779b97f4a7c15u >> 58);
+        if (marks & mark || count == Lease::kMany) [[unlikely]] return name_marked(b);
+        marks |= mark;
+        buffers[count++] = b;
     }
     void name_in_slab(CUdeviceptr at) {
         if (small_count < kFewSmall) small[small_count] = at;
         if (small_count <= kFewSmall) ++small_count;
     }
+
+  private:
+    void name_marked(Buffer* b);           // listed already perhaps, or there are many
 };
 
 // What the pager tells the outside: one line for the user, an event for the trace. May be called by any thread.

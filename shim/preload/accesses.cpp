@@ -63,7 +63,12 @@ constexpr std::size_t kNoParameter = SIZE_MAX;
     if (holds("unmanaged")) n.op.everything = true;
 }
 
-inline void name_word(const Naming& n, std::uint64_t word, Access access = Access::read_write, std::uint64_t bytes = 0, std::size_t offset = kNoParameter) {
+[[gnu::noinline]] void touch(const Naming& n, const Buffer* b, std::uint64_t word, Access access, std::uint64_t bytes) {
+    n.touches->push_back({std::clamp<std::uint64_t>(word, b->base, b->base + b->bytes - 1), access == Access::read ? profiler::Mode::read : access == Access::overwrite ? profiler::Mode::write : profiler::Mode::read_write, bytes});
+}
+
+// Of each word of each launch: nothing is called as long as nobody records.
+[[gnu::always_inline]] inline void name_word(const Naming& n, std::uint64_t word, Access access = Access::read_write, std::uint64_t bytes = 0, std::size_t offset = kNoParameter) {
     if (!n.pager.in_arena(word)) [[likely]] {
         if (unmanaged_ranges.may_contain(word)) [[unlikely]]
             name_outside(n, word, offset);
@@ -73,7 +78,7 @@ inline void name_word(const Naming& n, std::uint64_t word, Access access = Acces
     if (!b) return;
     n.op.name(b);
     if (n.touches) [[unlikely]]
-        n.touches->push_back({std::clamp<std::uint64_t>(word, b->base, b->base + b->bytes - 1), access == Access::read ? profiler::Mode::read : access == Access::overwrite ? profiler::Mode::write : profiler::Mode::read_write, bytes});
+        touch(n, b, word, access, bytes);
     if (b->slab) n.op.name_in_slab(word);
 }
 
@@ -91,7 +96,7 @@ inline void scan(const Naming& n, const char* data, std::size_t offset, std::siz
     }
 }
 
-inline void name_launch(Naming n, const Launch& launch) {
+[[gnu::always_inline]] inline void name_launch(Naming n, const Launch& launch) {
     n.launch = &launch;
     if (launch.layout->follows_variables && holds("follows-variables")) [[unlikely]]
         n.op.everything = true;

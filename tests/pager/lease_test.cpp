@@ -1,8 +1,15 @@
-// Leases: what is open is seen, and the handshake between a launcher and a mover never lets both through.
+// Leases, and what an op lists in one: what is open is seen, and the handshake between a launcher and a mover never lets both through.
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
 #include <thread>
+#include <vector>
 
 #include "shim/pager/buffer.hpp"
 #include "shim/pager/lease.hpp"
+#include "shim/pager/pager.hpp"
 #include "tests/catch.hpp"
 
 using namespace udnnmem::pager;
@@ -61,4 +68,25 @@ TEST_CASE("a launcher and a mover never both go ahead") {
     launcher.join();
     CHECK(overlaps == 0);
     CHECK(moves == 20000);
+}
+
+TEST_CASE("an op lists each buffer once, up to as many as a lease holds, and keeps the rest") {
+    std::vector<std::unique_ptr<Buffer>> all;
+    for (int i = 0; i < 300; ++i) all.push_back(std::make_unique<Buffer>());
+    CHECK(rc::check("named once", [&] {
+        Op op;
+        std::set<Buffer*> named;
+        for (const int i : *rc::gen::container<std::vector<int>>(*rc::gen::inRange(0, 600), rc::gen::inRange(0, *rc::gen::element(3, 40, 300)))) {
+            Buffer* const b = all[static_cast<std::size_t>(i)].get();
+            op.name(b);
+            named.insert(b);
+        }
+        const std::set<Buffer*> listed(op.buffers, op.buffers + op.count), more(op.more.begin(), op.more.end());
+        RC_ASSERT(listed.size() == op.count);
+        RC_ASSERT(op.count == std::min<std::size_t>(named.size(), Lease::kMany));
+        std::set<Buffer*> both = listed;
+        both.insert(more.begin(), more.end());
+        RC_ASSERT(both == named);
+        RC_ASSERT(both.size() == listed.size() + more.size());
+    }));
 }
