@@ -1,8 +1,9 @@
 // The host's time for one launch with 8 pointer arguments, everything resident: the median over rounds of 100 launches. The
 // stream is held by a host function until a round is submitted, as by a device that is behind the host: so the time is that of
 // submitting, whatever the device does with it meanwhile, and no queue fills. The clock starts when the stream is held, so
-// that the software GPU's threads have woken up for that before. Prints nanoseconds: of all rounds, of the first tenth, of the last half, and of that half the fastest tenth. With THREADS > 1 that many threads launch at the
-// same time, each on a stream of its own, and the medians are over all.
+// that the software GPU's threads have woken up for that before. Prints nanoseconds: of all rounds, of the first tenth, of the
+// last half, and of that half the fastest tenth. With THREADS > 1 that many threads launch at the same time, each on a stream of
+// its own, and the medians are over all.
 //   launch_path [ROUNDS [THREADS]]
 #include <algorithm>
 #include <atomic>
