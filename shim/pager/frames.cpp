@@ -25,6 +25,7 @@ void FramePool::trim(std::size_t keep) {
             Frame* frame = free_[c].back();
             free_[c].pop_back();
             if (!unseen) {
+                keep -= std::min(keep, frame->bytes);   // as the budget
                 forget(frame);
                 continue;
             }
@@ -42,6 +43,7 @@ void FramePool::forget(Frame* frame) {
     written_off_ += frame->bytes;
     promised_ -= std::min(promised_, frame->bytes);
     budget_ = std::min(budget_ - std::min(budget_, frame->bytes), promised_);
+    if (in_use_ > budget_) over_ = in_use_;
     delete frame;
 }
 
@@ -66,6 +68,7 @@ Frame* FramePool::take_class(int c, bool over_budget) {
         if (!over_budget && in_use_ + bytes > budget_) return nullptr;
         if (made_ > in_use_) ++recreated_;
         trim(budget_ > bytes ? budget_ - bytes : 0);  // free frames of other classes stand in the way
+        if (!over_budget && in_use_ + bytes > budget_) return nullptr;  // they were written off
     }
     auto* frame = new Frame;
     last_error_ = backing_.make(place_, bytes, *frame);

@@ -125,6 +125,40 @@ TEST_CASE("free frames that something may still be looking at are not given to t
     CHECK(pool.frames() == 1);
 }
 
+TEST_CASE("the budget holds though free frames are written off in the middle of a request") {
+    CHECK(rc::check("written off at random", [] {
+        CountingBacking backing;
+        const auto budget = static_cast<std::size_t>(*rc::gen::inRange(1, 200)) * backing.unit;
+        FramePool pool(backing, Place::device, budget);
+        bool unseen = true;
+        pool.before_drop = [&] { return unseen; };
+        std::vector<std::vector<Frame*>> held;
+        std::size_t in_use = 0;
+        for (int step = 0; step < 60; ++step) {
+            unseen = *rc::gen::inRange(0, 3) > 0;
+            if (!held.empty() && *rc::gen::inRange(0, 2)) {
+                const auto k = static_cast<std::size_t>(*rc::gen::inRange(0, static_cast<int>(held.size())));
+                in_use -= bytes_of(held[k]);
+                pool.give_back(held[k]);
+                held.erase(held.begin() + static_cast<std::ptrdiff_t>(k));
+            } else {
+                const auto capacity = static_cast<std::size_t>(*rc::gen::inRange(1, 80)) * backing.unit;
+                std::vector<Frame*> frames;
+                const bool got = pool.take(capacity, frames);
+                const std::size_t lost = backing.held - pool.made();
+                RC_ASSERT(got == (in_use + capacity + lost <= budget));
+                RC_ASSERT(bytes_of(frames) == (got ? capacity : 0));
+                if (got) in_use += capacity, held.push_back(frames);
+            }
+            RC_ASSERT(pool.in_use() == in_use);
+            RC_ASSERT(backing.held <= budget);
+            RC_ASSERT(pool.budget() + (backing.held - pool.made()) == budget);
+            RC_ASSERT(pool.is_valid() == "");
+        }
+        for (auto& h : held) pool.give_back(h);
+    }));
+}
+
 TEST_CASE("random takes and returns keep the books and the budget") {
     CHECK(rc::check("books and budget", [] {
         CountingBacking backing;
