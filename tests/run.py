@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs test suites, two at a time, and closes with the line `N passed, N failed`.
+"""Runs test suites, three at a time (many wait more than they compute), and closes with the line `N passed, N failed`.
 
 A suite is an executable (a Catch2 program, a Python or shell script) whose last line of standard
 output is `N passed, N failed` or `N passed, N failed, N skipped`, and whose exit status is 0 when
@@ -9,7 +9,8 @@ UDNNMEM_TEST_FULL=1. What failed is printed whole; what passed is one line.
 """
 import argparse, concurrent.futures, os, re, signal, subprocess, sys, time
 
-LONGEST = ("tests/policy/plan_cli.py", "tests/real/tinygrad.py")   # minutes each: begun last, they would be waited for alone
+# A minute or more each: begun last, they would be waited for alone.
+LONGEST = [f"tests/{suite}.py" for suite in ("real/tinygrad", "e2e/plans", "e2e/stored_plans", "e2e/replays", "real/drjit", "policy/plan_cli", "e2e/played", "e2e/digits", "e2e/sequences")]
 CLOSING = re.compile(r"^(?:\w+: )?(\d+) passed, (\d+) failed(?:, (\d+) skipped)?\s*$", re.M)
 
 
@@ -39,7 +40,7 @@ def run(suite, limit, env):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", required=True)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=3)
     parser.add_argument("--limit", type=float, default=0, help="seconds a suite may take (900; 7200 with UDNNMEM_TEST_FULL=1)")
     parser.add_argument("suites", nargs="+")
     options = parser.parse_args()
@@ -47,7 +48,7 @@ def main():
     env = dict(os.environ, UDNNMEM_BUILD=os.path.abspath(options.build))
     totals = [0, 0, 0]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for job in concurrent.futures.as_completed([pool.submit(run, s, limit, env) for s in sorted(options.suites, key=lambda s: s not in LONGEST)]):
+        for job in concurrent.futures.as_completed([pool.submit(run, s, limit, env) for s in sorted(options.suites, key=lambda s: LONGEST.index(s) if s in LONGEST else len(LONGEST))]):
             suite, passed, failed, skipped, note, text, seconds = job.result()
             totals = [totals[0] + passed, totals[1] + failed, totals[2] + skipped]
             if failed:
