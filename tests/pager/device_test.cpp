@@ -42,7 +42,7 @@ TEST_CASE("a full host budget does not keep a buffer on the device for good") {
 }
 
 TEST_CASE("what an overwriting call is granted on host frames stays there") {
-    Paged p({.device = 5, .host = 16, .deadline_ns = 20'000'000});
+    Paged p({.device = 5, .host = 16, .deadline_ns = 100'000'000});
     const CUdeviceptr b = p.allocate(4);
     CUdeviceptr large = p.allocate(4);
     for (CUdeviceptr at : {b, large}) REQUIRE(p.launch(1, {at}, at) == CUDA_SUCCESS);
@@ -134,7 +134,7 @@ TEST_CASE("what is brought in without its contents is nobody else's until it was
 }
 
 TEST_CASE("an op that may touch anything waits for no move that waits for an op") {
-    Paged p({.device = 5, .host = 16, .deadline_ns = 20'000'000});
+    Paged p({.device = 5, .host = 16, .deadline_ns = 100'000'000});
     const CUdeviceptr c = p.allocate(2), x = p.allocate(2), y = p.allocate(2);
     REQUIRE(p.launch(1, {c}) == CUDA_SUCCESS);
     p.gpu.hold(2);
@@ -245,7 +245,7 @@ TEST_CASE("a copy that takes longer than the deadline is not called off, but one
 }
 
 TEST_CASE("why the budget is exceeded is said: too much for one op, or ops that do not end") {
-    Paged p({.device = 5, .host = 16, .lands = false, .deadline_ns = 1'000'000});
+    Paged p({.device = 5, .host = 16, .lands = false, .deadline_ns = 20'000'000});   // who waits 20 of them is told so too
     const CUdeviceptr a = p.allocate(4), b = p.allocate(4);
     SECTION("ops that do not end") {
         p.gpu.hold(2);
