@@ -65,7 +65,7 @@ class FramePool {
     Backing& backing_;
     Place place_;
     std::size_t promised_, budget_, in_use_ = 0, peak_in_use_ = 0, made_ = 0, peak_made_ = 0;
-    std::size_t over_ = 0;   // in use when the budget was last exceeded on purpose
+    std::size_t over_ = 0;   // in use when the budget was last exceeded on purpose, or fell below it
     std::size_t written_off_ = 0;
     std::size_t frames_ = 0;
     std::uint64_t recreated_ = 0, shrunk_ = 0;

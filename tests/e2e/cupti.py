@@ -63,7 +63,7 @@ def check_times(suite, folder, build, memory, expected):
 def check_bounds(suite, folder, expected):
     pushes = settled(lambda n: n < 8 * 160, lambda: run(folder)[3]["pushes"])
     suite.check(pushes < 8 * 160, "CUPTI is left as soon as the iteration of 160 ops is told", f"    {pushes}")
-    # Where the time was up before a kernel was seen it has a duration alone, by events.
+    # On a crowded machine a kernel may come out with a duration and no start.
     timed = lambda ops: ops and all(op.get("duration_ns", 0) > 0 and op.get("start_ns", 0) > 0 for op in ops if "mem" not in op["name"])
     done, learned, ops, log = settled(lambda r: r[3] and r[3]["pushes"] < 2 * 160 and timed(r[2]), lambda: run(folder, UDNNMEM_TEST_CUPTI_MS=1))
     suite.check(done.status == 0 and done.output == expected and learned and log and log["finalised"] == 1 and log["late"] == 0, "found or not found, CUPTI is left", f"    {log}\n{done.tail()}")

@@ -304,7 +304,15 @@ TEST_CASE("a graph's own memory is taken when it is first uploaded or launched, 
         OK(cuMemAlloc_v2(&rest, free - (512 << 10)));
         CHECK(begin() == CUDA_ERROR_OUT_OF_MEMORY);
         OK(cuMemFree_v2(rest));
+        // What a pool only keeps is no hindrance.
+        CUmemoryPool pool;
+        cuuint64_t keep = UINT64_MAX;
+        OK(cuDeviceGetDefaultMemPool(&pool, 0));
+        OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+        OK(cuMemAllocAsync(&rest, free - (512 << 10), u.s));
+        OK(cuMemFreeAsync(rest, u.s));
         OK(begin());
+        OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &(keep = 0)));
         CHECK(stats().device_bytes == before + (1 << 20));
         u.run(e);
         CHECK(stats().device_bytes == before + (1 << 20));

@@ -6,6 +6,7 @@
 #include "tests/softgpu/driver/graph.hpp"
 #include "tests/softgpu/driver/listing.hpp"
 #include "tests/softgpu/driver/module.hpp"
+#include "tests/softgpu/driver/pool.hpp"
 #include "tests/softgpu/driver/streams.hpp"
 #include "tests/softgpu/driver/work.hpp"
 
@@ -63,9 +64,8 @@ CUresult instantiate(CUgraphExec* out, CUgraph g, unsigned long long flags) {
 }
 
 CUresult upload(CUgraphExec e) {
-    for (const auto& step : e->steps)
-        if (step.node->memory && !step.node->memory->hold()) return CUDA_ERROR_OUT_OF_MEMORY;
-    return CUDA_SUCCESS;
+    const auto held = [e] { return std::all_of(e->steps.begin(), e->steps.end(), [](const auto& step) { return !step.node->memory || step.node->memory->hold(); }); };
+    return held() || (release_unused_pool_memory(e->context->device) && held()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult launch(CUgraphExec e, CUstream s) {

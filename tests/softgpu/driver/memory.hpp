@@ -70,7 +70,7 @@ std::mutex& memory_mutex();
 
 // Physical memory. `bytes` is rounded up to pages; `counted` is held against the device's SOFTGPU_MEMORY.
 CUresult make_frame(std::uint64_t bytes, std::uint64_t counted, int device, bool host, std::shared_ptr<Frame>* out, bool held = true);
-// Counts a frame that was made with held = false. False: the device has less left.
+// Counts a frame that was made with held = false; again it does nothing. False: the device has less left.
 bool hold(Frame& frame);
 void fill_poison(const Extent& extent);
 
