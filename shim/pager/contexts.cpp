@@ -33,7 +33,7 @@ DevicePager::DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing>
     device_pool_ = std::make_unique<FramePool>(*backing_, Place::device, budget);
     host_pool_ = std::make_unique<FramePool>(*backing_, Place::host, s.host_budget / granule() * granule());
     for (FramePool* pool : {device_pool_.get(), host_pool_.get()})
-        pool->before_drop = [this] { return !look_stream_ || drain(driver_, look_stream_); };
+        pool->before_drop = [this] { return nothing_looks(); };
     stats_.budget = budget;
     stats_.host_budget = host_pool_->budget();
 }

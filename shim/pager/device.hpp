@@ -248,6 +248,8 @@ class DevicePager {
     void lost(const Buffer*, const char* what);
     CUevent take_event();
     void fail_move(Move&, CUresult);
+    bool ended(CUstream);
+    bool nothing_looks();
     void end_copy_out(Buffer*);
     void start_evict(Buffer*, bool drop = false);
     void start_clean(Buffer*, bool still);
@@ -346,6 +348,7 @@ class DevicePager {
     CUcontext context_ = nullptr;          // the mover's: the program's first; null after it was destroyed
     CUstream in_stream_ = nullptr, out_stream_ = nullptr;
     CUstream look_stream_ = nullptr;       // searches, which wait for no copy
+    bool unended_ = false;                 // something on the other two may go on for good
     Buffer* scratch_ = nullptr;            // the hasher's memory
     std::vector<CUevent> spare_events_;
 

@@ -186,9 +186,23 @@ bool DevicePager::join_look(Move& m, CUstream stream) {
     return insist([&] { return driver_.cuStreamWaitEvent(stream, m.searched_event, 0); }) == CUDA_SUCCESS;
 }
 
+// Whether what a move has queued on `stream` is known to have ended.
+bool DevicePager::ended(CUstream stream) {
+    const bool known = drain(driver_, stream);
+    unended_ |= !known;
+    return known;
+}
+
+// Whether frames that are in nobody's hands are in no queue either: searches outlive their moves, and so does what is not known to
+// have ended.
+bool DevicePager::nothing_looks() {
+    if (!look_stream_) return true;
+    return drain(driver_, look_stream_) && (!unended_ || (drain(driver_, in_stream_) && drain(driver_, out_stream_)));
+}
+
 // Of a copy that is not used. Where it may go on for ever its target is nobody's any more.
 void DevicePager::end_copy_out(Buffer* b) {
-    if (drain(driver_, out_stream_)) return;
+    if (ended(out_stream_)) return;
     host_pool_->write_off(b->host_frames);
     b->host_valid = b->hash_known = false;
 }
@@ -198,7 +212,7 @@ void DevicePager::fail_move(Move& m, CUresult error) {
     Buffer* b = m.buffer;
     drain(driver_, look_stream_);
     if (m.kind == Move::Kind::fetch) {
-        if (drain(driver_, in_stream_)) device_pool_->give_back(m.frames);
+        if (ended(in_stream_)) device_pool_->give_back(m.frames);
         else device_pool_->write_off(m.frames);
         if (b->holds || halted()) b->refused = error;  // a launch waits for it
         finish(m, Residency::host);

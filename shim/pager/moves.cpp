@@ -363,7 +363,7 @@ bool DevicePager::step_fetch(Move& m) {
                     m.stage = Move::Stage::check;
                     return true;
                 }
-                drain(driver_, in_stream_);
+                ended(in_stream_);
             }
             finish(m, Residency::device);
             return true;

@@ -325,6 +325,27 @@ TEST_CASE("an op that may touch anything gets the driver's error where it will n
     CHECK(p.gpu.violations().empty());
 }
 
+TEST_CASE("host memory that a copy may read for good is not given to the driver") {
+    Paged p({.device = 9, .host = 12, .lands = false, .deadline_ns = 50'000'000});
+    const CUdeviceptr a = p.allocate(4), b = p.allocate(8);
+    REQUIRE(p.launch(1, {a}) == CUDA_SUCCESS);
+    REQUIRE(p.launch(1, {b}) == CUDA_SUCCESS);
+    REQUIRE(p.where(a) == Residency::host);
+    REQUIRE(p.device->free(b, CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
+    p.gpu.copies_in_never_end();
+    p.gpu.refuse_to_map(a, 4 * granule, 1'000'000);   // after the copy
+    CHECK(p.launch(1, {a}) != CUDA_SUCCESS);
+    p.gpu.refuse_to_map(0, 0, 0);
+    REQUIRE(p.device->free(a, CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
+    std::vector<CUdeviceptr> small;
+    for (int i = 0; i < 7; ++i) {
+        small.push_back(p.allocate(2));
+        REQUIRE(small.back());
+        p.launch(1, {small.back()}, small.back());   // the last needs what a's frame takes, in frames of another size
+    }
+    CHECK(p.gpu.violations().empty());
+}
+
 TEST_CASE("what a stream freed is its own to have at once, not the next one's of that slot") {
     Paged p({.device = 7, .host = 16, .small_below = 1024});
     const std::size_t bytes = GENERATE(as<std::size_t>(), 64 << 10, 256);   // a buffer's, a slab's

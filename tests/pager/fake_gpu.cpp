@@ -80,6 +80,11 @@ void FakeGpu::refuse_to_map(CUdeviceptr at, std::size_t bytes, int times) {
     refused_ = at, refused_bytes_ = bytes, refused_times_ = times;
 }
 
+void FakeGpu::copies_in_never_end() {
+    std::lock_guard lock(mutex_);
+    unending_ = movers_.at(movers_.size() - 3);
+}
+
 std::vector<std::string> FakeGpu::violations() {
     std::lock_guard lock(mutex_);
     return violations_;
@@ -146,8 +151,13 @@ struct FakeGpu::Calls {
     }
     static CUresult free_host(void* memory) {
         Lock lock(g().mutex_);
-        std::erase_if(g().pinned_, [&](const auto& p) { return p.data() == memory; });
+        const bool ours = std::erase_if(g().pinned_, [&](const auto& p) { return p.data() == memory; });
+        if (!ours && g().unending_) g().violations_.push_back("host memory is freed that a copy may read");
         return CUDA_SUCCESS;
+    }
+    static CUresult synchronize(CUstream stream) {
+        Lock lock(g().mutex_);
+        return stream == g().unending_ ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
     }
     static CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
         Lock lock(g().mutex_);
@@ -243,7 +253,7 @@ Driver FakeGpu::driver() {
     d.cuMemsetD8Async = [](CUdeviceptr, unsigned char, std::size_t, CUstream) { return CUDA_SUCCESS; };
     d.cuStreamCreate = Calls::make_stream;
     d.cuStreamDestroy_v2 = [](CUstream) { return CUDA_SUCCESS; };
-    d.cuStreamSynchronize = [](CUstream) { return CUDA_SUCCESS; };
+    d.cuStreamSynchronize = Calls::synchronize;
     d.cuStreamQuery = [](CUstream) { return CUDA_SUCCESS; };
     d.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) { return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS; };
     d.cuStreamWaitEvent = Calls::wait;

@@ -41,6 +41,8 @@ class FakeGpu {
 
     // The next calls of cuMemMap into [at, at + bytes) that fail.
     void refuse_to_map(CUdeviceptr at, std::size_t bytes, int times);
+    // Waits for the stream that copies in fail, and no host memory may be freed: a copy may still read it.
+    void copies_in_never_end();
     // So many granules of device memory are left.
     void fill_up(std::size_t granules = 0);
     std::size_t left() const { return left_; }
@@ -79,6 +81,7 @@ class FakeGpu {
     std::set<CUmemGenericAllocationHandle> on_device_;
     std::size_t refused_bytes_ = 0;
     int refused_times_ = 0;
+    CUstream unending_ = nullptr;
     std::uint64_t next_ = 1;
 };
 
