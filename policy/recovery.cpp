@@ -53,7 +53,7 @@ std::int32_t Recovery::last_writer(std::size_t buffer, std::int32_t before) cons
 }
 
 bool Recovery::alive_as(std::size_t buffer, std::int32_t version, std::int32_t k) const {
-    return live_.first(buffer) >= 0 && live_.first(buffer) < k + trace_.buffers[buffer].persistent && k <= live_.last(buffer) && last_writer(buffer, k) == version;
+    return live_.first(buffer) >= 0 && live_.first(buffer) < k + trace_.buffers[buffer].persistent && (trace_.buffers[buffer].persistent || k <= live_.last(buffer)) && last_writer(buffer, k) == version;
 }
 
 bool Recovery::chain(const std::vector<std::int32_t>& targets, std::int32_t k, const std::function<bool(std::int32_t)>& at_hand, ReplayChain& to) const {

@@ -50,7 +50,7 @@ public:
     std::int32_t last_writer(std::size_t buffer, std::int32_t before) const;
 
     // The chain that makes `targets` before op k. `at_hand(b)` says whether b, alive and in the version it
-    // has before op k, is on the device or on the host. False: cannot be made.
+    // has before op k, is on the device or on the host. k may be the number of ops: after the last. False: cannot be made.
     bool chain(const std::vector<std::int32_t>& targets, std::int32_t k, const std::function<bool(std::int32_t)>& at_hand, ReplayChain& to) const;
 
 private:

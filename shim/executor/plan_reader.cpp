@@ -188,7 +188,7 @@ bool PlanReader::take_replay(Record& record) {
     const auto steps = static_cast<std::int64_t>(course_.sequence.steps.size());
     std::int64_t before = 0;
     auto slice = std::make_shared<replay::Slice>();
-    if (!record.read_integer("before_op", 0, steps - 1, before)) return false;
+    if (!record.read_integer("before_op", 0, steps, before)) return false;   // `steps`: with the iteration's end
     if (!rows_.replays.empty() && before < rows_.replays.back().before) return record.fail("before_op", "must not go back");
     if (!record.read_integers("ops", 0, steps - 1, numbers_)) return false;
     for (const std::int64_t k : numbers_) {

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "policy/compiled.hpp"
+#include "policy/liveness.hpp"
 #include "policy/simulator.hpp"
+#include "policy/tails.hpp"
 #include "shim/executor/executor.hpp"
 #include "shim/executor/recompute.hpp"
 
@@ -62,14 +64,14 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
         if (stopping_.load(std::memory_order_relaxed)) throw Stopped();
     };
     policy::Machine at_work = machine;
-    policy::Plan made;
+    policy::SettledPlan made;
     policy::Outcome outcome;
     Nanoseconds least;
     const Nanoseconds submissions(takers(trace) * kSubmission.value);
     const auto consider = [&](const policy::Machine& tried, Nanoseconds budget) {
         options.time_budget = budget;
-        policy::Plan found = settings_.planner->make_plan(trace, tried, options);
-        const policy::Outcome promised = policy::simulate(trace, tried, found);
+        policy::SettledPlan found = policy::settle_tails(trace, tried, settings_.planner->make_plan(trace, tried, options), recompute);
+        const policy::Outcome promised = policy::simulate(trace, tried, found.plan);
         const Nanoseconds takes = promised.time + (tried.lookahead ? Nanoseconds(0) : submissions);
         const double handicap = tried.lookahead < at_work.lookahead ? kFewerAhead : 1;
         if (promised.valid && (!outcome.valid || handicap * static_cast<double>(takes.value) < static_cast<double>(least.value)))
@@ -90,14 +92,15 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     }
     const std::string what = "sequence " + std::to_string(course.id) + " of " + std::to_string(trace.ops.size()) + " ops";
     if (!outcome.valid) {
-        settings_.say("no plan for " + what + ": " + outcome.error);
+        const Bytes least = policy::Liveness(trace).largest_working_set();
+        settings_.say("no plan for " + what + ": " + (least <= machine.memory ? outcome.error : "its largest op alone needs " + std::to_string(least.value) + " bytes of the " + std::to_string(machine.memory.value) + " that buffers can move in: it runs from host frames"));
         return nullptr;
     }
-    auto rows = std::make_shared<Rows>(make_rows(made, trace.ops.size()));
+    auto rows = std::make_shared<Rows>(make_rows(made.plan, trace.ops.size(), made.dropped));
     rows->promised = outcome.time;
     rows->peak = outcome.peak;
     rows->lookahead = at_work.lookahead;
-    rows->plan = std::make_shared<const policy::Plan>(std::move(made));
+    rows->plan = std::make_shared<const policy::Plan>(std::move(made.plan));
     rows->memory = at_work.memory, rows->host = at_work.host;
     rows->link_in = machine.link_in, rows->link_out = machine.link_out;
     policy::Timeline timeline;
@@ -107,7 +110,7 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     if (settings_.lie) *rows = distorted(*rows, trace.buffers.size(), *settings_.lie);
     auto us = [](Nanoseconds t) { return std::to_string(t.value / 1000) + " us"; };
     settings_.say("plan by " + std::string(settings_.planner->name) + " for " + what + ": " + us(outcome.time) + " promised, " + us(outcome.ideal) +
-                  " with all memory; " + std::to_string(rows->entries.size()) + " orders, " + std::to_string(rows->replays.size()) + " replays, links " + std::to_string(static_cast<long>(machine.link_in / 1e6)) +
+                  " with all memory; " + std::to_string(rows->entries.size()) + " orders, " + std::to_string(rows->replays.size() - made.dropped.size()) + " replays, " + std::to_string(made.dropped.size()) + " dropped for good, links " + std::to_string(static_cast<long>(machine.link_in / 1e6)) +
                   " MB/s in, " + std::to_string(static_cast<long>(machine.link_out / 1e6)) + " MB/s out" +
                   (machine.hash_rate > 0 ? ", hashes " + std::to_string(static_cast<long>(machine.hash_rate / 1e6)) + " MB/s" : ""));
     return rows;

@@ -7,8 +7,8 @@ namespace udnnmem::executor {
 
 namespace {
 
-// The replays of a plan, and which one brings back what is dropped after `op`; -1: none before the iteration ends.
-void take_replays(const policy::Plan& plan, std::size_t steps, Rows& rows) {
+// The replays of a plan, and those for tails that the program does not free when it should.
+void take_replays(const policy::Plan& plan, std::size_t steps, const std::vector<policy::DroppedTail>& tails, Rows& rows) {
     for (const policy::Action& a : plan.actions) {
         if (a.what != policy::Do::replay || a.op.value < 0 || static_cast<std::size_t>(a.op.value) >= steps) continue;
         auto slice = std::make_shared<replay::Slice>();
@@ -16,10 +16,17 @@ void take_replays(const policy::Plan& plan, std::size_t steps, Rows& rows) {
         for (const BufferId b : a.buffers) slice->buffers.push_back(b.value);
         rows.replays.push_back({a.op.value, std::move(slice)});
     }
+    for (const policy::DroppedTail& tail : tails) {
+        auto slice = std::make_shared<replay::Slice>();
+        for (const OpIndex k : tail.ops) slice->ops.push_back(k.value);
+        slice->buffers = {tail.buffer.value};
+        rows.replays.push_back({tail.freed.value + 1, std::move(slice)});
+    }
     std::stable_sort(rows.replays.begin(), rows.replays.end(), [](const auto& a, const auto& b) { return a.before < b.before; });
     index_replays(rows, steps);
 }
 
+// Which one brings back what is dropped after `op`; -1: none before the iteration ends.
 std::int32_t replay_of(const Rows& rows, std::int32_t buffer, std::int32_t op) {
     for (std::size_t i = 0; i < rows.replays.size(); ++i) {
         const auto& made = rows.replays[i].slice->buffers;
@@ -42,9 +49,9 @@ void index_replays(Rows& rows, std::size_t steps) {
         for (const std::int32_t k : r.slice->ops) rows.kept[static_cast<std::size_t>(k)] = true;
 }
 
-Rows make_rows(const policy::Plan& plan, std::size_t steps) {
+Rows make_rows(const policy::Plan& plan, std::size_t steps, const std::vector<policy::DroppedTail>& tails) {
     Rows rows;
-    take_replays(plan, steps, rows);
+    take_replays(plan, steps, tails, rows);
     std::vector<std::vector<Rows::Entry>> by_step(steps);
     for (const bool at_start : {false, true})
         for (const policy::Action& a : plan.actions) {

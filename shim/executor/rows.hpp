@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "policy/plan.hpp"
+#include "policy/tails.hpp"
 #include "profiler/trace/units.hpp"
 #include "shim/executor/sequence.hpp"
 #include "shim/pager/order.hpp"
@@ -21,7 +22,7 @@ struct Rows {
         std::int32_t replay = -1;   // drop: which one brings it back
     };
     struct Replay {
-        std::int32_t before;   // this step
+        std::int32_t before;   // this step, if what it makes is dropped still
         std::shared_ptr<const replay::Slice> slice;
     };
     std::vector<Entry> entries;
@@ -42,7 +43,8 @@ struct Rows {
 // Sets `marked`: an op that takes memory, for a new buffer or one that was fetched, does so once the op `lookahead` + 1 before it has
 // ended (pager::Op::paced_by).
 void mark_steps(Rows& rows, const Sequence& sequence);
-Rows make_rows(const policy::Plan& plan, std::size_t steps);
+// A drop that neither a replay nor one of `tails` brings back is left out.
+Rows make_rows(const policy::Plan& plan, std::size_t steps, const std::vector<policy::DroppedTail>& tails = {});
 // Sets `first_replay` and `kept`, from `replays`.
 void index_replays(Rows& rows, std::size_t steps);
 // The same with a third of its orders made wrong: another buffer, another kind, another step, twice, not at all.

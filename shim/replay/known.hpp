@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "profiler/trace/units.hpp"
@@ -65,14 +66,20 @@ struct Known {
     std::vector<KnownOp> ops;        // one for each step
 };
 
+// Of the ops of a slice those, in order, that some of its buffers need; and what they read that none of them makes.
+struct Part {
+    struct Input {
+        std::int32_t op;
+        std::uint32_t use;   // of KnownOp::uses
+    };
+    std::vector<std::int32_t> ops;
+    std::vector<Input> inputs;
+};
+
 // A run of proven ops that makes `buffers` what they were.
 struct Slice {
     std::vector<std::int32_t> ops, buffers;
-};
-// Those of its ops, in order, that some of its buffers need; and what they read that none of them makes.
-struct Part {
-    std::vector<std::int32_t> ops;
-    std::vector<CUdeviceptr> inputs;   // allocations, by the launches that are kept
+    mutable std::unordered_map<std::int32_t, Part> parts;   // by buffer, once it was dropped: Replayer's, under its lock
 };
 Part part_for(const Known& known, const Slice& slice, const std::vector<std::int32_t>& buffers);
 

@@ -45,8 +45,8 @@ Part part_for(const Known& known, const Slice& slice, const std::vector<std::int
     Part part;
     // The versions that are needed, by the op that makes each (or the last one that does), and where they are read.
     constexpr std::int32_t last = -2;
-    std::map<std::pair<std::int32_t, std::int32_t>, CUdeviceptr> wanted;
-    for (const std::int32_t b : buffers) wanted[{b, last}] = 0;
+    std::map<std::pair<std::int32_t, std::int32_t>, Part::Input> wanted;
+    for (const std::int32_t b : buffers) wanted[{b, last}] = {-1, 0};
     const auto makes = [&](const KnownOp::Use& use, std::int32_t k) { return use.writes && (wanted.count({use.buffer, k}) || wanted.count({use.buffer, last})); };
     for (std::size_t i = slice.ops.size(); i-- > 0;) {
         const std::int32_t k = slice.ops[i];
@@ -56,11 +56,11 @@ Part part_for(const Known& known, const Slice& slice, const std::vector<std::int
         for (const KnownOp::Use& use : op.uses)
             if (makes(use, k)) wanted.erase({use.buffer, k}), wanted.erase({use.buffer, last});
         for (std::uint32_t u = 0; u < op.uses.size(); ++u)
-            if (const KnownOp::Use& use = op.uses[u]; use.reads && !use.saved) wanted[{use.buffer, use.made_by}] = op.base(u);
+            if (const KnownOp::Use& use = op.uses[u]; use.reads && !use.saved) wanted[{use.buffer, use.made_by}] = {k, u};
     }
     std::reverse(part.ops.begin(), part.ops.end());
-    for (const auto& [version, at] : wanted)
-        if (at) part.inputs.push_back(at);
+    for (const auto& [version, input] : wanted)
+        if (input.op >= 0) part.inputs.push_back(input);
     return part;
 }
 
@@ -154,7 +154,9 @@ bool Replayer::may_drop(std::shared_ptr<const Known> known, std::shared_ptr<cons
     if (!report_) return false;
     purge();
     Entry entry{known, slice, logical, b->id, b->last_use.load(), {}};
-    Part part = part_for(*known, *slice, {logical});
+    const auto [found, fresh] = slice->parts.try_emplace(logical);
+    const Part& part = found->second;
+    if (fresh) found->second = part_for(*known, *slice, {logical});
     bool makes_it = false;
     std::uint64_t frees_then = UINT64_MAX;
     for (const std::int32_t k : part.ops) {
@@ -163,10 +165,13 @@ bool Replayer::may_drop(std::shared_ptr<const Known> known, std::shared_ptr<cons
         frees_then = std::min(frees_then, op.frees_then);
         for (std::uint32_t u = 0; u < op.uses.size(); ++u) makes_it |= op.uses[u].writes && op.uses[u].buffer == logical && pager_.find(op.base(u)) == b;
     }
-    for (const CUdeviceptr at : part.inputs)
+    for (const Part::Input& input : part.inputs) {
+        const CUdeviceptr at = known->ops[static_cast<std::size_t>(input.op)].base(input.use);
         if (const auto freed = freed_.find(at); freed != freed_.end() && freed->second > frees_then) return false;
-    if (!makes_it || std::find(part.inputs.begin(), part.inputs.end(), b->base) != part.inputs.end()) return false;
-    entry.inputs = std::move(part.inputs);
+        if (at == b->base) return false;
+        entry.inputs.push_back(at);
+    }
+    if (!makes_it) return false;
     entries_[b] = std::move(entry);
     any_.store(true);
     return true;

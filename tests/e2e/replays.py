@@ -12,7 +12,7 @@ from tests.e2e.harness import BUILD, FULL, WORKLOADS, Run, Suite, asked_for_help
 ITERATIONS = 40
 MODEL = dict(SOFTGPU_DEVICES=2, SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=1e8, SOFTGPU_D2H=1e8, SOFTGPU_GRANULARITY=4096, UDNNMEM_TEST_LOOK_MS=300)
 MEMORY = 420_000  # of 720,000 bytes
-MAY = ("pure", "in_place", "update", "integer_atomics", "statistics", "mask", "varying", "struct", "aliasing", "cooperative", "buffer", "attributes", "copied", "filled", "with_state", "graphs", "counter", "beside_table", "two_streams")
+MAY = ("pure", "in_place", "update", "integer_atomics", "statistics", "mask", "varying", "struct", "aliasing", "cooperative", "buffer", "attributes", "copied", "filled", "with_state", "graphs", "counter", "beside_table", "two_streams", "held")
 REFUSED = {
     "self_modifying": None, "partial": None, "rare_write": None, "rare_keep": None, "rare_scalar": None, "neighbour": None, "unloaded": None, "append": None, "turns": None, "ends": None, "chosen": None,
     "address": "gives other bits", "float_atomics": "adds floating-point numbers", "clock_reader": "reads a clock", "volatile_reader": "others may be writing",
@@ -20,9 +20,11 @@ REFUSED = {
     "optional": "is given memory at times that it is not given at others", "lasting_graphs": None, "pointer_table": "holds addresses", "escaped": "that others may write to", "escaped_small": "that others may write to", "exported": "that others may write to", "table_writer": "holds addresses", "pinned": "",
 }
 # What is neither: programs that do something else at times. What has to be said of them.
-OTHERS = dict.fromkeys(("captured", "evaluated", "larger", "second_device", "gated", "gated_wait", "loader", "exiting", "outlived", "bursts", "escapes"), "sequence 0: 33 of 36 ops may be run again")
+OTHERS = dict.fromkeys(("captured", "evaluated", "larger", "second_device", "gated", "gated_wait", "loader", "exiting", "outlived", "bursts", "escapes", "held_longer"), "sequence 0: 33 of 36 ops may be run again")
 OTHERS["streams"] = "50 of 53 ops may be run again"
-SAMPLE = ("append", "ends", "counter", "beside_table", "two_streams", "captured", "evaluated", "second_device", "streams", "gated_wait", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
+SAMPLE = ("held", "held_longer", "append", "ends", "counter", "beside_table", "two_streams", "captured", "evaluated", "second_device", "streams", "gated_wait", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
+PROMISED = re.compile(r": (\d+) us promised, .* (\d+) dropped for good")
+FOLLOWED = re.compile(r"on the device (\d+) us by plan")
 DROPPED = re.compile(r"(\d+) buffers dropped and computed again")
 
 
@@ -52,6 +54,9 @@ def main():
         suite.check(done.status == 0, f"{kind}: runs to its end", done.tail(12))
         if kind == "evaluated":
             suite.check("sequence 1: 17 of 36 ops may be run again" in done.error, f"{kind}: the evaluation is proven too, in its turn", done.tail(12))
+        if kind == "held":
+            plans, took = PROMISED.findall(done.error), FOLLOWED.search(done.error)
+            suite.check(took and 0 < int(took[1]) < int(plans[0][0]) / 2 and int(plans[-1][1]) > 4, "held: what is not read again is not copied out", done.tail(16))
         if kind == "module_variable":
             reported(suite, command)
         if len(sys.argv) > 1:

@@ -8,5 +8,6 @@ $(call library,networks,tests/policy/networks.cpp)
 $(call unit_test,agreement,tests/policy/test_agreement.cpp,networks policy trace,-lzstd)
 $(call unit_test,planners,tests/policy/test_planners.cpp,networks policy trace,-lzstd -lrapidcheck)
 $(call unit_test,checkpoints,tests/policy/test_checkpoints.cpp,networks policy trace,-lzstd)
+$(call unit_test,tails,tests/policy/test_tails.cpp,networks policy trace,-lzstd)
 $(call unit_test,oracle,tests/policy/test_oracle.cpp,networks policy trace,-lzstd)
 TEST_SUITES += tests/policy/plan_cli.py tests/policy/milp.py

@@ -86,7 +86,7 @@ replay::Known known() {
 Rows rows() {
     Rows r;
     r.entries = {{pager::Order::Kind::evict, 1}, {pager::Order::Kind::fetch, 0}, {pager::Order::Kind::drop, 2, 0}, {pager::Order::Kind::clean, 2}};
-    r.replays = {{3, std::make_shared<const replay::Slice>(replay::Slice{{1}, {2}})}};
+    r.replays = {{3, std::make_shared<const replay::Slice>(replay::Slice{{1}, {2}, {}})}, {4, std::make_shared<const replay::Slice>(replay::Slice{{1}, {2}, {}})}};   // the last: a tail's
     r.begin = {0, 0, 2, 3, 4};
     r.promised = Nanoseconds(123456);
     r.memory = Bytes(1 << 20), r.host = Bytes(INT64_MAX), r.peak = Bytes(987654);
@@ -142,8 +142,9 @@ TEST_CASE("stored plans are read as they were written") {
         REQUIRE(course.rows->entries.size() == 4);
         for (std::size_t i = 0; i < 4; ++i)
             CHECK((course.rows->entries[i].kind == rows().entries[i].kind && course.rows->entries[i].buffer == rows().entries[i].buffer && course.rows->entries[i].replay == rows().entries[i].replay));
-        REQUIRE(course.rows->replays.size() == 1);
+        REQUIRE(course.rows->replays.size() == 2);
         CHECK(course.rows->replays[0].before == 3);
+        CHECK(course.rows->replays[1].before == 4);
         CHECK(course.rows->replays[0].slice->ops == std::vector<std::int32_t>{1});
         CHECK(course.rows->replays[0].slice->buffers == std::vector<std::int32_t>{2});
         CHECK(course.rows->kept == std::vector<bool>{false, true, false, false});
@@ -218,7 +219,7 @@ TEST_CASE("what a stored plan says must fit together") {
     CHECK(refused(lines(), "\"use\":[0,1]", "\"use\":[0,2]"));
     CHECK(refused(lines(), "\"made_by\":[-1,0]", "\"made_by\":[-1,2]"));
     CHECK(refused(lines(), "\"ops\":[1]", "\"ops\":[3]"));
-    CHECK(refused(lines(), "\"replay\":0", "\"replay\":1"));
+    CHECK(refused(lines(), "\"replay\":0", "\"replay\":2"));
     CHECK(refused(lines(), "\"runs\":\"kernel\"", "\"runs\":\"graph\""));
     CHECK(refused(lines(), "\"arguments\":\"00", "\"arguments\":\"0x"));
     CHECK(refused(lines(), "\"small\":false,\"alloc_op\":-1,\"free_op\":2", "\"small\":true,\"alloc_op\":-1,\"free_op\":2"));

@@ -43,7 +43,9 @@ Known known_of(std::vector<KnownOp> ops) {
     return known;
 }
 
-std::vector<CUdeviceptr> sorted(std::vector<CUdeviceptr> v) {
+std::vector<CUdeviceptr> inputs(const Known& known, const Part& part) {
+    std::vector<CUdeviceptr> v;
+    for (const Part::Input& i : part.inputs) v.push_back(known.ops[static_cast<std::size_t>(i.op)].base(i.use));
     std::sort(v.begin(), v.end());
     return v;
 }
@@ -55,31 +57,31 @@ TEST_CASE("of a slice only what a buffer needs is run") {
     const Slice slice{{0, 1, 2, 3}, {2, 3, 4, 5}};
     CHECK(part_for(known, slice, {2}).ops == std::vector<std::int32_t>{0});
     CHECK(part_for(known, slice, {4}).ops == std::vector<std::int32_t>{0, 1, 2});
-    CHECK(sorted(part_for(known, slice, {4}).inputs) == std::vector<CUdeviceptr>{0x1000, 0x9000});
+    CHECK(inputs(known, part_for(known, slice, {4})) == std::vector<CUdeviceptr>{0x1000, 0x9000});
     CHECK(part_for(known, slice, {5, 3}).ops == std::vector<std::int32_t>{0, 1, 3});
     CHECK(part_for(known, slice, {}).ops.empty());
 }
 
 TEST_CASE("a chain in place is run from its first writer on; what was saved is no input") {
     Known known = known_of({op({1}, {2}, {7}), op({}, {}, {2})});   // 7: running statistics
-    CHECK(sorted(part_for(known, {{0, 1}, {2}}, {2}).inputs) == std::vector<CUdeviceptr>{0x1000, 0x7000});
+    CHECK(inputs(known, part_for(known, {{0, 1}, {2}, {}}, {2})) == std::vector<CUdeviceptr>{0x1000, 0x7000});
     known.ops[0].uses[2].saved = true;
-    const Part part = part_for(known, {{0, 1}, {2}}, {2});
+    const Part part = part_for(known, {{0, 1}, {2}, {}}, {2});
     CHECK(part.ops == std::vector<std::int32_t>{0, 1});
-    CHECK(part.inputs == std::vector<CUdeviceptr>{0x1000});
+    CHECK(inputs(known, part) == std::vector<CUdeviceptr>{0x1000});
     // Without it, the buffer itself would have to be there: it is an input.
-    CHECK(part_for(known, {{1}, {2}}, {2}).inputs == std::vector<CUdeviceptr>{0x2000});
+    CHECK(inputs(known, part_for(known, {{1}, {2}, {}}, {2})) == std::vector<CUdeviceptr>{0x2000});
 }
 
 TEST_CASE("what an op changes beside its result is read in the version that it saw") {
     // 2 is made by op 0, changed by op 1, which makes 3 of it, and again by op 2.
     const Known known = known_of({op({1}, {2}), op({}, {3}, {2}), op({8}, {}, {2}), op({2}, {4})});
-    CHECK(part_for(known, {{0, 1}, {3}}, {3}).ops == std::vector<std::int32_t>{0, 1});
-    CHECK(part_for(known, {{0, 1, 2, 3}, {4}}, {4}).ops == std::vector<std::int32_t>{0, 1, 2, 3});
+    CHECK(part_for(known, {{0, 1}, {3}, {}}, {3}).ops == std::vector<std::int32_t>{0, 1});
+    CHECK(part_for(known, {{0, 1, 2, 3}, {4}, {}}, {4}).ops == std::vector<std::int32_t>{0, 1, 2, 3});
     // 4 is made of what op 2 has left: without it, the version of op 1 will not do.
-    const Part part = part_for(known, {{0, 1, 3}, {3, 4}}, {3, 4});
+    const Part part = part_for(known, {{0, 1, 3}, {3, 4}, {}}, {3, 4});
     CHECK(part.ops == std::vector<std::int32_t>{0, 1, 3});
-    CHECK(sorted(part.inputs) == std::vector<CUdeviceptr>{0x1000, 0x2000});
+    CHECK(inputs(known, part) == std::vector<CUdeviceptr>{0x1000, 0x2000});
 }
 
 TEST_CASE("operands name one buffer where they did when the op was proven, and several where they did") {
@@ -125,4 +127,19 @@ TEST_CASE("a drop belongs to the next replay that makes its buffer") {
     CHECK(rows.kept[0]);
     CHECK(rows.kept[1]);
     CHECK_FALSE(rows.kept[2]);
+}
+
+TEST_CASE("a tail is dropped, and computed again by the op that comes once it ought to have been freed") {
+    policy::Plan plan;
+    plan.actions = {{policy::Do::drop, OpIndex(2), BufferId(1), {}, {}}, {policy::Do::drop, OpIndex(3), BufferId(4), {}, {}}};
+    const executor::Rows rows = executor::make_rows(plan, 6, {{BufferId(1), OpIndex(4), {OpIndex(0), OpIndex(1)}}, {BufferId(4), OpIndex(5), {OpIndex(3)}}});
+    REQUIRE(rows.entries.size() == 2);
+    REQUIRE(rows.replays.size() == 2);
+    const executor::Rows::Replay& first = rows.replays[static_cast<std::size_t>(rows.entries[0].replay)];
+    CHECK(first.before == 5);
+    CHECK(first.slice->ops == std::vector<std::int32_t>{0, 1});
+    CHECK(first.slice->buffers == std::vector<std::int32_t>{1});
+    CHECK(rows.replays[static_cast<std::size_t>(rows.entries[1].replay)].before == 6);   // with the iteration
+    CHECK(rows.first_replay == std::vector<std::uint32_t>{0, 0, 0, 0, 0, 0, 1});
+    CHECK(rows.kept == std::vector<bool>{true, true, false, true, false, false});
 }

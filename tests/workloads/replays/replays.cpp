@@ -12,6 +12,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/workloads/small/driver_program.hpp"
@@ -43,7 +44,7 @@ struct Chain {
   CUdeviceptr state, gradient, input, extra, wide, few, loaded, pinned_at = 0;
   unsigned* pinned = nullptr;
   std::thread loader;
-  CUdeviceptr x[kLayers + 1];
+  CUdeviceptr x[kLayers + 1], left = 0;
   std::vector<CUstream> lanes;         // `random_streams`; what follows too, of this iteration
   struct Uses {
     std::vector<CUevent> read, written;
@@ -140,7 +141,7 @@ struct Chain {
     else if (kind == "integer_atomics") activation("zero", in, out), activation("integer_atomics", in, out);
     else if (kind == "copied") CHECK(cuMemcpyDtoDAsync(out, in, g_words * 4, stream));
     else if (kind == "filled") CHECK(cuMemsetD32Async(out, salt, g_words, stream)), launch("update", in, out, extra, g_words, salt);
-    else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated" || kind == "captured" || kind == "streams" || kind == "two_streams" || kind == "second_device" || kind == "counter" || kind == "exiting" || kind == "outlived" || kind == "bursts" || kind == "escaped" || kind == "escapes" || kind == "exported" || gated()) activation("pure", in, out);
+    else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated" || kind == "captured" || kind == "streams" || kind == "two_streams" || kind == "second_device" || kind == "counter" || kind == "exiting" || kind == "outlived" || kind == "bursts" || kind == "held" || kind == "held_longer" || kind == "escaped" || kind == "escapes" || kind == "exported" || gated()) activation("pure", in, out);
     else if (kind == "chosen") activation("pure", iteration > 24 && l == 6 ? x[3] : in, out);
     else if (kind == "ends") activation("with_state", in, out), launch("over", few, few + kSmall * 4, salt);
     else if (kind == "beside_table" || kind == "escaped_small") activation("with_state", in, out);
@@ -356,6 +357,10 @@ struct Chain {
     }
   }
 
+  void free_at(CUdeviceptr at) {
+    ordered({}, {at}, [&] { CHECK(cuMemFreeAsync(at, stream)); });
+  }
+
   void iterate_at_random() {
     unsigned good[kLayers + 1] = {g_words};   // words of each activation that hold something
     for (unsigned l = 0; l < kLayers; l++) {
@@ -375,8 +380,9 @@ struct Chain {
       ordered({x[also]}, {gradient}, [&] { launch("back", gradient, x[also], good[also], l); });
       if (also != l) ordered({x[l]}, {gradient}, [&] { launch("back", gradient, x[l], good[l], l + 1); });
       if (!drawn(4, l, 3)) ordered({x[l]}, {wide}, [&] { launch("back", wide, x[l], std::min(good[l], kSmall), l); });
-      ordered({}, {x[l]}, [&] { CHECK(cuMemFreeAsync(x[l], stream)); });
+      if (seed % 3 != 2) free_at(x[l]);
     }
+    for (unsigned i = 0; i < kLayers && seed % 3 == 2; i++) free_at(x[1 + (i * 5 + static_cast<unsigned>(iteration)) % kLayers]);   // all are held to the end
     if (ended) join_lanes();
   }
 
@@ -388,6 +394,20 @@ struct Chain {
       for (unsigned v : all) sum = sum * 31 + v;
     }
     return sum;
+  }
+
+  // All that was made is freed only now, in any order. `held_longer`: at times one is read again before, or freed an iteration later.
+  void free_held() {
+    const bool at_times = kind == "held_longer" && iteration > 24;
+    const unsigned now = static_cast<unsigned>(iteration);
+    if (at_times && iteration % 4 == 1) launch("back", wide, x[1 + drawn(8, now, kLayers)], g_words, 2u), launch("back", state, wide, g_words, 3u);
+    if (left) CHECK(cuMemFreeAsync(std::exchange(left, 0), stream));
+    const unsigned first = drawn(9, now, kLayers), step = 1 + 2 * drawn(10, now, kLayers / 2);
+    for (unsigned i = 0; i < kLayers; i++) {
+      const CUdeviceptr at = x[1 + (first + i * step) % kLayers];
+      if (at_times && iteration % 4 == 3 && i == 0) left = at;
+      else CHECK(cuMemFreeAsync(at, stream));
+    }
   }
 
   // When the activations were made for the last time, and some were dropped: they are read as the program ends, after what they are
@@ -464,8 +484,9 @@ struct Chain {
       if (gated() && iteration > 24 && iteration % 6 == 1) gate(l);
       launch(kind == "address" ? "back_address" : "back", into, x[l], g_words, static_cast<unsigned>(l));
       if (made) back_beside(l);
-      if (kind != "loader") CHECK(cuMemFreeAsync(x[l], stream));
+      if (kind != "loader" && kind != "held" && kind != "held_longer") CHECK(cuMemFreeAsync(x[l], stream));
     }
+    if (kind == "held" || kind == "held_longer") free_held();
     if (kind == "loader") {
       if (loader.joinable()) gate(0);
       for (int l = kLayers; l > 0; l--) CHECK(cuMemFreeAsync(x[l], stream));
