@@ -15,6 +15,7 @@ namespace udnnmem::policy {
 
 struct PlannerOptions {
     bool recompute = true;                     // drops and replays are allowed
+    bool tails = false;                        // what is held after its last use may yet be asked for (tails.hpp); else it is worth nothing then
     Nanoseconds time_budget{10'000'000'000};   // for planners that search, of one core; udnn compares with the others for as long again
     std::function<void(double)> progress;      // told the done part of the work, 0 to 1, now and then; may be empty
 };

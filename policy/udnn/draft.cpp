@@ -174,10 +174,10 @@ again:
             const std::int32_t b = trace_.access.data[i].buffer, g = gaps_.slot[i];
             if (where_[b] != here) continue;
             if (trace_.access.data[i].writes()) dirty_[b] = 1;
-            if (g < 0) {  // never used again, yet held: let it go
+            if (g < 0 || (gaps_.all[g].tail && draft.mode[g] == drop)) {  // never used again, yet held: let it go
                 where_[b] = nowhere;
                 held_ -= trace_.bytes[b];
-                events_.push_back({k, b, g, Do::drop, false});
+                events_.push_back({k, b, -1, Do::drop, false});
                 continue;
             }
             gap_now_[b] = g;

@@ -20,11 +20,12 @@ enum Mode : std::uint8_t { keep, swap, drop };
 
 struct Gap {
     std::int32_t buffer;
-    std::int32_t from, to;      // the uses at both ends; `to` is of the next iteration where `wraps`
+    std::int32_t from, to;      // the uses at both ends; `to` is of the next iteration where `wraps`, and the op after which it is freed plus one where `tail`
     std::int32_t last_write;    // the last write at or before `from`; beyond `from`: of the previous iteration; -1: none
     bool wraps;
     bool open;                  // at least one op lies strictly inside: it may be left
     bool droppable;
+    bool tail;                  // nothing comes after it: it costs a copy out at most
     std::int64_t bytes;
     std::int64_t replay;        // ns of replay alone, with every live input at hand
 };
@@ -32,7 +33,8 @@ struct Gap {
 // All that planners ask of a trace beyond its flat form. Shared by drafts; never changed.
 struct Gaps {
     // Gaps of the smallest buffers, as many as make up `negligible` bytes, are not open: they are not worth a thought.
-    Gaps(const CompiledTrace& trace, bool recompute, std::int64_t negligible);
+    // `tails`: see PlannerOptions.
+    Gaps(const CompiledTrace& trace, bool recompute, bool tails, std::int64_t negligible);
     const CompiledTrace& trace;
     std::vector<Gap> all;
     std::vector<std::int32_t> begin;    // per buffer: its first gap

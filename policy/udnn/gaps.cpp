@@ -9,6 +9,7 @@ namespace udnnmem::policy::udnn {
 namespace {
 
 constexpr std::size_t longest_replay = 96;  // ops of one gap's own replay; beyond that it is not worth looking
+constexpr std::size_t longest_tail = 1024;  // of what could remake a tail, which as a rule nobody does
 
 // Collects the ops and the live input buffers of a replay of `buffer` just before op `before`.
 class ReplayScope {
@@ -16,8 +17,9 @@ public:
     explicit ReplayScope(const CompiledTrace& trace) : trace_(trace), op_stamp_(trace.ops, 0), buffer_stamp_(trace.buffers, 0) {}
     std::vector<std::int32_t> ops, inputs;
 
-    bool find(std::int32_t buffer, std::int32_t writer, std::int32_t before) {
+    bool find(std::int32_t buffer, std::int32_t writer, std::int32_t before, std::size_t longest) {
         ++now_;
+        longest_ = longest;
         ops.clear();
         inputs.clear();
         return add(buffer, writer, before);
@@ -26,7 +28,7 @@ public:
 private:
     bool add(std::int32_t buffer, std::int32_t writer, std::int32_t before) {
         for (std::int32_t w = writer;;) {
-            if (w < 0 || ops.size() > longest_replay) return false;
+            if (w < 0 || ops.size() > longest_) return false;
             if (op_stamp_[w] == now_) return true;
             if (!trace_.replayable[w]) return false;
             op_stamp_[w] = now_;
@@ -59,11 +61,12 @@ private:
     const CompiledTrace& trace_;
     std::vector<std::int64_t> op_stamp_, buffer_stamp_;
     std::int64_t now_ = 0;
+    std::size_t longest_ = 0;
 };
 
 }  // namespace
 
-Gaps::Gaps(const CompiledTrace& t, bool recompute, std::int64_t negligible) : trace(t) {
+Gaps::Gaps(const CompiledTrace& t, bool recompute, bool tails, std::int64_t negligible) : trace(t) {
     std::vector<std::int64_t> sizes = t.bytes;
     std::sort(sizes.begin(), sizes.end());
     std::int64_t least = 0;
@@ -86,10 +89,12 @@ Gaps::Gaps(const CompiledTrace& t, bool recompute, std::int64_t negligible) : tr
         for (std::size_t i = 0; i < uses.size(); ++i) {
             if (uses[i].writes()) written = uses[i].op;
             const bool end = i + 1 == uses.size();
-            if (end && !t.persistent[b]) break;
+            const bool tail = end && !t.persistent[b];
+            if (tail && tails && t.last[b] > uses[i].op) all.push_back({b, uses[i].op, t.last[b] + 1, written, false, t.bytes[b] > least, false, true, t.bytes[b], 0});
+            if (tail) break;
             const std::int32_t to = end ? uses[0].op : uses[i + 1].op;
             const bool open = end ? !(uses[i].op == t.ops - 1 && to == 0) && t.ops > 1 : to > uses[i].op + 1;
-            all.push_back({b, uses[i].op, to, written, end, open && t.bytes[b] > least, false, t.bytes[b], 0});
+            all.push_back({b, uses[i].op, to, written, end, open && t.bytes[b] > least, false, false, t.bytes[b], 0});
         }
     }
     begin.push_back(static_cast<std::int32_t>(all.size()));
@@ -104,8 +109,9 @@ Gaps::Gaps(const CompiledTrace& t, bool recompute, std::int64_t negligible) : tr
     ReplayScope scope(t);
     for (std::size_t g = 0; g < all.size(); ++g) {
         Gap& gap = all[g];
-        if (recompute && gap.open && !gap.wraps && scope.find(gap.buffer, t.writer_before(gap.buffer, gap.to), gap.to)) {
+        if (recompute && gap.open && !gap.wraps && scope.find(gap.buffer, t.writer_before(gap.buffer, gap.to), gap.to, gap.tail ? longest_tail : longest_replay)) {
             gap.droppable = true;
+            if (gap.tail) scope.ops.clear(), scope.inputs.clear();   // it only could be
             for (std::int32_t op : scope.ops) {
                 gap.replay += t.duration[op];
                 replayed.push(op);

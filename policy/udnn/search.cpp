@@ -8,8 +8,8 @@ namespace {
 constexpr int kOthers = 6;   // prices tried for a first draft that fits
 }
 
-Search::Search(const CompiledTrace& trace, const CompiledTrace& real, const Machine& machine, bool recompute, std::int64_t negligible)
-    : trace_(trace), machine_(machine), recompute_(recompute), gaps_(trace, recompute, negligible), engine_(real, machine),
+Search::Search(const CompiledTrace& trace, const CompiledTrace& real, const Machine& machine, bool recompute, bool tails, std::int64_t negligible)
+    : trace_(trace), machine_(machine), recompute_(recompute), gaps_(trace, recompute, tails, negligible), engine_(real, machine),
       drafter_(gaps_, machine), selector_(gaps_, machine, drafter_, 1) {}
 
 Draft Search::blank() const {

@@ -16,7 +16,7 @@ class Search {
 public:
     // `trace`: as the machine's lookahead holds memory (CompiledTrace, `ahead`); plans are judged by `real`, which is as it is.
     // `negligible`: see Gaps.
-    Search(const CompiledTrace& trace, const CompiledTrace& real, const Machine& machine, bool recompute, std::int64_t negligible);
+    Search(const CompiledTrace& trace, const CompiledTrace& real, const Machine& machine, bool recompute, bool tails, std::int64_t negligible);
 
     struct Found {
         Draft draft;

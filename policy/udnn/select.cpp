@@ -84,9 +84,10 @@ double Selector::cost(std::int32_t g, std::uint8_t mode, const Prices& prices) c
         const bool dirty = gap.last_write == gap.from || !trace_.persistent[gap.buffer] || gap.last_write > gap.from ||
                            (gap.last_write >= 0 && g > gaps_.begin[gap.buffer] && gaps_.all[g - 1].from < gap.last_write);
         const std::int32_t copied = gap.last_write >= 0 ? gap.last_write : gap.from;
-        return prices.in_at[stretch_[gap.to]] * static_cast<double>(in_time_[gap.buffer]) +
+        return (gap.tail ? 0 : prices.in_at[stretch_[gap.to]] * static_cast<double>(in_time_[gap.buffer])) +
                prices.out_at[stretch_[copied]] * (dirty ? 1.0 : 0.05) * static_cast<double>(out_time_[gap.buffer]);
     }
+    if (gap.tail) return 0;
     double time = 0;
     for (std::int32_t op : gaps_.replayed[g])
         if (!running_[op]) time += static_cast<double>(trace_.duration[op]);

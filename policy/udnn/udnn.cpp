@@ -64,10 +64,10 @@ Plan plan_udnn(const profiler::Trace& trace, const Machine& machine, const Plann
     const udnn::Stopwatch watch(options.time_budget);
     const CompiledTrace compiled(trace), held(trace, machine.lookahead);
     Engine engine(compiled, machine);
-    auto ours = std::make_unique<udnn::Search>(held, compiled, machine, options.recompute, machine.memory.value / 500);
+    auto ours = std::make_unique<udnn::Search>(held, compiled, machine, options.recompute, options.tails, machine.memory.value / 500);
     ours->first();
     if (ours->best().time == INT64_MAX) {  // so tight that the small ones count
-        ours = std::make_unique<udnn::Search>(held, compiled, machine, options.recompute, 0);
+        ours = std::make_unique<udnn::Search>(held, compiled, machine, options.recompute, options.tails, 0);
         ours->first();
     }
     udnn::Search& search = *ours;

@@ -304,7 +304,7 @@ void Executor::look_ahead(Place& place, pager::Op& op) {
     const Sequence::Step& known = active_->sequence.steps[static_cast<std::size_t>(place.step)];
     for (std::uint32_t i = 0; i < known.count; ++i) {
         const std::uint32_t again = active_->sequence.uses[known.first + i].again;
-        named_[i]->next_use.store(again ? clock_ + again : 0, std::memory_order_relaxed);
+        named_[i]->next_use.store(again ? clock_ + again : pager::Buffer::never_again, std::memory_order_relaxed);
         const pager::Residency now = named_[i]->residency.load(std::memory_order_relaxed);
         if (now == pager::Residency::device || place.missing) continue;
         place.missing = named_[i];

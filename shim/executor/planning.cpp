@@ -60,6 +60,7 @@ policy::Machine Executor::machine(const Course& course) {
 std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look, bool recompute) {
     policy::PlannerOptions options;
     options.recompute = recompute;
+    options.tails = true;
     options.progress = [this](double) {
         if (stopping_.load(std::memory_order_relaxed)) throw Stopped();
     };
@@ -110,7 +111,7 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     if (settings_.lie) *rows = distorted(*rows, trace.buffers.size(), *settings_.lie);
     auto us = [](Nanoseconds t) { return std::to_string(t.value / 1000) + " us"; };
     settings_.say("plan by " + std::string(settings_.planner->name) + " for " + what + ": " + us(outcome.time) + " promised, " + us(outcome.ideal) +
-                  " with all memory; " + std::to_string(rows->entries.size()) + " orders, " + std::to_string(rows->replays.size() - made.dropped.size()) + " replays, " + std::to_string(made.dropped.size()) + " dropped for good, links " + std::to_string(static_cast<long>(machine.link_in / 1e6)) +
+                  " with all memory; " + std::to_string(rows->entries.size()) + " orders, " + std::to_string(rows->replays.size() - made.dropped.size()) + " replays, " + std::to_string(made.dropped.size()) + " dropped for good, " + std::to_string(outcome.in.value / 1024) + " KiB in, " + std::to_string(outcome.out.value / 1024) + " KiB out, links " + std::to_string(static_cast<long>(machine.link_in / 1e6)) +
                   " MB/s in, " + std::to_string(static_cast<long>(machine.link_out / 1e6)) + " MB/s out" +
                   (machine.hash_rate > 0 ? ", hashes " + std::to_string(static_cast<long>(machine.hash_rate / 1e6)) + " MB/s" : ""));
     return rows;

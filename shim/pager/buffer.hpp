@@ -65,7 +65,8 @@ struct Buffer {
     std::atomic<std::uint64_t> last_use{0};      // sequence number of the last op that named it
     std::atomic<std::uint64_t> streams{0};       // streams of those ops, a bit each (StreamTable)
     std::atomic<bool> dropped{false};            // given up: to be computed again (Restorer) before an op may use it
-    std::atomic<std::uint64_t> next_use{0};      // step of the plan that uses it next (DevicePager::plan_step); 0: none known
+    static constexpr std::uint64_t never_again = UINT64_MAX - 1;
+    std::atomic<std::uint64_t> next_use{0};      // step of the plan that uses it next (DevicePager::plan_step), or never_again; 0: none known
 
     // The mover's, under the device's mutex.
     std::vector<Frame*> device_frames, host_frames;  // in address order; empty: none

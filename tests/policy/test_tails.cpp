@@ -122,6 +122,7 @@ TEST_CASE("on random traces what is dropped for good can be made again at any ti
         machine.link_in = machine.link_out = 1e9 * static_cast<double>(now.peak().value + 1) / static_cast<double>(now.ideal().value + 1);
         PlannerOptions options;
         options.recompute = chance(random, 80);
+        options.tails = chance(random, 70);
         options.time_budget = Nanoseconds(0);
         const Plan plan = find_planner("udnn")->make_plan(trace, machine, options);
         if (!simulate(trace, machine, plan).valid) continue;
