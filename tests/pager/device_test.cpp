@@ -325,6 +325,32 @@ TEST_CASE("an op that may touch anything gets the driver's error where it will n
     CHECK(p.gpu.violations().empty());
 }
 
+TEST_CASE("by a plan room is waited for that its evictions will make, though something is there that nobody uses again") {
+    Paged p({.device = 7, .host = 16, .lands = false});
+    const CUdeviceptr kept = p.allocate(2), used = p.allocate(4), more = p.allocate(4);
+    p.device->plan_step(1, 1'000'000);
+    REQUIRE(p.launch(1, {kept}, 5) == CUDA_SUCCESS);
+    p.gpu.hold(2);
+    REQUIRE(p.launch(2, {used}, 6) == CUDA_SUCCESS);
+    p.at(kept)->next_use = Buffer::never_again;   // to the plan it stays until it is freed
+    p.at(used)->next_use = 5;
+    const Order out{Order::Kind::evict, p.at(used), p.at(used)->id, p.at(used)->last_use.load()};
+    p.device->order(&out, 1);
+    CUresult launched = CUDA_ERROR_UNKNOWN;
+    std::thread waits([&] {
+        FakeGpu::set_context(1);
+        launched = p.launch(1, {more}, 7);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    CHECK(p.where(kept) == Residency::device);
+    p.gpu.let_go(2);
+    waits.join();
+    CHECK(launched == CUDA_SUCCESS);
+    CHECK(p.where(kept) == Residency::device);
+    CHECK(p.where(used) == Residency::host);
+    CHECK(p.gpu.violations().empty());
+}
+
 TEST_CASE("host memory that a copy may read for good is not given to the driver") {
     Paged p({.device = 9, .host = 12, .lands = false, .deadline_ns = 50'000'000});
     const CUdeviceptr a = p.allocate(4), b = p.allocate(8);
