@@ -5,7 +5,6 @@
 
 #include <vector>
 
-#include "policy/machine.hpp"
 #include "policy/plan.hpp"
 #include "profiler/trace/trace.hpp"
 
@@ -19,13 +18,13 @@ struct DroppedTail {
     std::vector<OpIndex> ops;
 };
 
-// `plan`, valid for `trace` on `machine`, with each drop that no replay follows decided: the action stays (the tail is in
-// `dropped`), has become an eviction, or is gone. Of the divisions that were tried it is the fastest by the simulator, and of equally
-// fast ones that with the fewest actions. `recompute`: may buffers be made again? O(ops of all tails' chains + a few simulations).
+// What the drops of `plan` that no replay follows rest on. Those that cannot be made again have become evictions: all of them without
+// `recompute`, else few, for a planner that was told of tails (PlannerOptions::tails) drops none of which it knows that. O(ops of
+// all chains).
 struct SettledPlan {
     Plan plan;
     std::vector<DroppedTail> dropped;
 };
-SettledPlan settle_tails(const profiler::Trace& trace, const Machine& machine, Plan plan, bool recompute);
+SettledPlan settle_tails(const profiler::Trace& trace, Plan plan, bool recompute);
 
 }  // namespace udnnmem::policy

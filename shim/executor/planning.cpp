@@ -71,7 +71,7 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     const Nanoseconds submissions(takers(trace) * kSubmission.value);
     const auto consider = [&](const policy::Machine& tried, Nanoseconds budget) {
         options.time_budget = budget;
-        policy::SettledPlan found = policy::settle_tails(trace, tried, settings_.planner->make_plan(trace, tried, options), recompute);
+        policy::SettledPlan found = policy::settle_tails(trace, settings_.planner->make_plan(trace, tried, options), recompute);
         const policy::Outcome promised = policy::simulate(trace, tried, found.plan);
         const Nanoseconds takes = promised.time + (tried.lookahead ? Nanoseconds(0) : submissions);
         const double handicap = tried.lookahead < at_work.lookahead ? kFewerAhead : 1;
