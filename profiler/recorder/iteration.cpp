@@ -59,17 +59,23 @@ void share_flops(const History& history, Position begin, Trace& trace) {
     }
 }
 
-// Per allocation: whether another one stands in its place in the next iteration, though it lives through this one (a batch
-// that is freed once the next one was made; what is freed late).
-std::vector<bool> renewed(const History& history, Position begin, Position end) {
-    std::vector<bool> is(history.allocations().size(), false);
+// Per allocation: what stands in its place in the next iteration. `renewed`: another one, though it lives through this one (a
+// batch that is freed once the next one was made; what is freed late). `kept`: itself, though this iteration made it (what a
+// program makes when it first runs a captured step).
+struct Successors {
+    std::vector<bool> renewed, kept;
+};
+
+Successors successors(const History& history, Position begin, Position end) {
+    const std::size_t count = history.allocations().size();
+    Successors of{std::vector<bool>(count, false), std::vector<bool>(count, false)};
     const Position period = end - begin;
     for (Position at = begin; at < end && at + period < history.end(); ++at) {
         const auto here = history.given(history.op(at)), next = history.given(history.op(at + period));
         for (std::size_t i = 0; i < std::min(here.size(), next.size()); ++i)
-            if (here[i].allocation != next[i].allocation) is[here[i].allocation] = true;
+            (here[i].allocation == next[i].allocation ? of.kept : of.renewed)[here[i].allocation] = true;
     }
-    return is;
+    return of;
 }
 }  // namespace
 
@@ -78,11 +84,11 @@ Iteration iteration_at(const History& history, Position begin, Position period) 
     Iteration iteration;
     Trace& trace = iteration.trace;
     std::vector<std::int32_t> id(history.allocations().size(), -1);
-    const std::vector<bool> passing = renewed(history, begin, end);
+    const Successors of = successors(history, begin, end);
     for (const bool persistent : {true, false}) {
         for (std::size_t i = 0; i < id.size(); ++i) {
             const History::Allocation& a = history.allocations()[i];
-            const bool whole = a.born <= begin && (a.died < 0 || a.died >= end) && !passing[i];
+            const bool whole = (a.born <= begin || of.kept[i]) && (a.died < 0 || a.died >= end) && !of.renewed[i];
             if (whole != persistent || a.born >= end || (a.died >= 0 && (a.died <= begin || a.died == a.born))) continue;
             id[i] = static_cast<std::int32_t>(trace.buffers.size());
             TraceBuffer& buffer = trace.buffers.emplace_back();

@@ -26,10 +26,10 @@ struct Iteration {
     std::vector<std::uint64_t> address;  // of each buffer when it was last seen
 };
 
-// The iteration of the ops from `begin`. Persistent: alive all the while. An allocation that is alive across the
-// iteration's begin is two transient buffers, one to its release and one from its making. An op's duration is
-// the shorter of its own and that of the op a period later (kernels are slow the first time), where measured; if neither is,
-// the mean of the others. Streams are numbered in the order of their first ops.
+// The iteration of the ops from `begin`. Persistent: alive all the while, or made in it and used by the same ops of the next
+// one too. Another allocation that is alive across the iteration's begin is two transient buffers, one to its release and one
+// from its making. An op's duration is the shorter of its own and that of the op a period later (kernels are slow the first
+// time), where measured; if neither is, the mean of the others. Streams are numbered in the order of their first ops.
 Iteration iteration_at(const History& history, Position begin, Position period);
 
 }  // namespace udnnmem::profiler

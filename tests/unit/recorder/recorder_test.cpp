@@ -415,6 +415,33 @@ TEST_CASE("a batch that goes when the next one came is none that lasts") {
     CHECK(bytes_of(trace, true) == Bytes(100 + (late - 1) * 1000));   // what waits to be freed is there all the time
 }
 
+// What a program makes in each of its first steps, and keeps once it has captured one.
+TEST_CASE("memory that an iteration makes, and the next one uses too, lasts") {
+    const int captured = GENERATE(0, 1, 2, 30);
+    Recorder recorder(settings_for_test());
+    recorder.allocated(1 << 12, 100);
+    std::string text;
+    int i = 0;
+    for (; i < 30 && text.empty(); ++i) {
+        for (int k = 0; k < 5; ++k) {
+            if (k == 2 && i <= captured) recorder.allocated(1 << 20, 1000);
+            ObservedOp op;
+            op.name = "op";
+            op.shape = static_cast<std::uint64_t>(k);
+            op.touches[op.count++] = {1 << 12, Mode::read_write};
+            if (k >= 2) op.touches[op.count++] = {1 << 20, k == 2 ? Mode::write : Mode::read, 1000};
+            recorder.op(op);
+        }
+        if (i < captured) recorder.released(1 << 20);
+        text = recorder.drain(false);
+    }
+    const Trace trace = parsed(text);
+    REQUIRE(trace.ops.size() == 5);
+    INFO("found after " << i << " iterations");
+    CHECK(bytes_of(trace, true) == Bytes(i > captured + 1 ? 1100 : 100));
+    CHECK(peak_live(trace) == Bytes(1100));
+}
+
 TEST_CASE("many threads tell at once") {
     Recorder recorder(settings_for_test());
     std::vector<std::thread> threads;
