@@ -5,13 +5,36 @@
 #include <map>
 
 namespace udnnmem::profiler {
+namespace {
+
+// Per allocation that the ops of one iteration use: what stands in its place in the next one. `kept`: itself. `renewed`:
+// another one, maybe though it lives through this one (a batch that is freed once the next one was made; what is freed late).
+struct Successors {
+    std::vector<bool> kept, renewed;
+};
+
+Successors successors(const History& history, Position begin, Position end) {
+    const std::size_t count = history.allocations().size();
+    Successors of{std::vector<bool>(count, false), std::vector<bool>(count, false)};
+    const Position period = end - begin;
+    for (Position at = begin; at < end && at + period < history.end(); ++at) {
+        const auto here = history.given(history.op(at)), next = history.given(history.op(at + period));
+        for (std::size_t i = 0; i < std::min(here.size(), next.size()); ++i)
+            (here[i].allocation == next[i].allocation ? of.kept : of.renewed)[here[i].allocation] = true;
+    }
+    return of;
+}
+
+}  // namespace
 
 Position iteration_begin(const History& history, Position period) {
     const Position first = std::max(history.begin(), history.end() - 2 * period), last = history.end() - period;
     // Transient bytes alive before the op at first + i, as differences.
     std::vector<std::int64_t> change(static_cast<std::size_t>(last - first) + 2, 0);
-    for (const History::Allocation& a : history.allocations()) {
-        if (a.died >= 0 ? a.died <= first : a.born <= first) continue;  // gone, or persistent
+    const Successors of = successors(history, first, last);
+    for (std::size_t i = 0; i < history.allocations().size(); ++i) {
+        const History::Allocation& a = history.allocations()[i];
+        if (a.died >= 0 ? a.died <= first : a.born <= first || (of.kept[i] && !of.renewed[i])) continue;  // gone, or persistent
         const Position from = std::max(a.born + 1, first), to = std::min(a.died < 0 ? last + 1 : a.died, last + 1);
         if (from >= to) continue;
         change[static_cast<std::size_t>(from - first)] += static_cast<std::int64_t>(a.bytes);
@@ -59,24 +82,6 @@ void share_flops(const History& history, Position begin, Trace& trace) {
     }
 }
 
-// Per allocation: what stands in its place in the next iteration. `renewed`: another one, though it lives through this one (a
-// batch that is freed once the next one was made; what is freed late). `kept`: itself, though this iteration made it (what a
-// program makes when it first runs a captured step).
-struct Successors {
-    std::vector<bool> renewed, kept;
-};
-
-Successors successors(const History& history, Position begin, Position end) {
-    const std::size_t count = history.allocations().size();
-    Successors of{std::vector<bool>(count, false), std::vector<bool>(count, false)};
-    const Position period = end - begin;
-    for (Position at = begin; at < end && at + period < history.end(); ++at) {
-        const auto here = history.given(history.op(at)), next = history.given(history.op(at + period));
-        for (std::size_t i = 0; i < std::min(here.size(), next.size()); ++i)
-            (here[i].allocation == next[i].allocation ? of.kept : of.renewed)[here[i].allocation] = true;
-    }
-    return of;
-}
 }  // namespace
 
 Iteration iteration_at(const History& history, Position begin, Position period) {

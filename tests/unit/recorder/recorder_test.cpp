@@ -415,21 +415,26 @@ TEST_CASE("a batch that goes when the next one came is none that lasts") {
     CHECK(bytes_of(trace, true) == Bytes(100 + (late - 1) * 1000));   // what waits to be freed is there all the time
 }
 
-// What a program makes in each of its first steps, and keeps once it has captured one.
+// What a program makes in each of its first steps, before op `made`, and keeps once it has captured one. `other` bytes are made in
+// each step before op 2 and freed in the next one before op 1, where the fewest transient bytes are alive once the first is kept.
 TEST_CASE("memory that an iteration makes, and the next one uses too, lasts") {
-    const int captured = GENERATE(0, 1, 2, 30);
+    const int captured = GENERATE(0, 1, 2, 30), made = GENERATE(0, 2);
+    const std::uint64_t other = GENERATE(0u, 500u);
     Recorder recorder(settings_for_test());
     recorder.allocated(1 << 12, 100);
+    if (other) recorder.allocated(1 << 22, other);
     std::string text;
     int i = 0;
     for (; i < 30 && text.empty(); ++i) {
         for (int k = 0; k < 5; ++k) {
-            if (k == 2 && i <= captured) recorder.allocated(1 << 20, 1000);
+            static const char* const names[] = {"op 0", "op 1", "op 2", "op 3", "op 4"};
+            if (k == made && i <= captured) recorder.allocated(1 << 20, 1000);
+            if (k == 1 && other) recorder.released(1 << 22);
+            if (k == 2 && other) recorder.allocated(1 << 22, other);
             ObservedOp op;
-            op.name = "op";
-            op.shape = static_cast<std::uint64_t>(k);
+            op.name = names[k];
             op.touches[op.count++] = {1 << 12, Mode::read_write};
-            if (k >= 2) op.touches[op.count++] = {1 << 20, k == 2 ? Mode::write : Mode::read, 1000};
+            if (k >= made) op.touches[op.count++] = {1 << 20, k == made ? Mode::write : Mode::read, 1000};
             recorder.op(op);
         }
         if (i < captured) recorder.released(1 << 20);
@@ -437,9 +442,11 @@ TEST_CASE("memory that an iteration makes, and the next one uses too, lasts") {
     }
     const Trace trace = parsed(text);
     REQUIRE(trace.ops.size() == 5);
-    INFO("found after " << i << " iterations");
-    CHECK(bytes_of(trace, true) == Bytes(i > captured + 1 ? 1100 : 100));
-    CHECK(peak_live(trace) == Bytes(1100));
+    INFO(other << " other bytes, made before op " << made << ", captured in " << captured << ", found after " << i << " iterations");
+    const bool kept = i > captured + 1;
+    CHECK(bytes_of(trace, true) == Bytes(kept ? 1100 : 100));
+    CHECK(peak_live(trace) == Bytes(1100 + static_cast<std::int64_t>(other)));
+    if (other && !made) CHECK(trace.ops.front().name == (kept ? "op 1" : "op 0"));
 }
 
 TEST_CASE("many threads tell at once") {
