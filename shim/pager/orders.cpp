@@ -75,8 +75,8 @@ int DevicePager::moves_of(Move::Kind first, Move::Kind second) const {
 }
 
 bool DevicePager::serve_orders() {
-    bool progress = take_orders();
-    if (halted()) return progress;
+    if (halted()) return false;
+    bool progress = false;
     if (!orders_out_.empty()) progress |= serve_orders_out();
     if (!orders_in_.empty()) progress |= serve_orders_in();
     return progress;
