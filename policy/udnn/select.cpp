@@ -18,6 +18,7 @@ Selector::Selector(const Gaps& gaps, const Machine& machine, Drafter& drafter, s
         stretch_.push_back(static_cast<std::uint8_t>(std::min(Prices::stretches - 1, static_cast<int>(part * Prices::stretches))));
         time += trace_.duration[k];
     }
+    stretch_.push_back(Prices::stretches - 1);   // where the tails of the last op end
     while (leaves_ < trace_.ops) leaves_ *= 2;
     top_.resize(2 * static_cast<std::size_t>(leaves_));
     lazy_.resize(2 * static_cast<std::size_t>(leaves_));

@@ -63,7 +63,7 @@ private:
     Machine machine_;
     Drafter& drafter_;
     std::vector<std::int64_t> in_time_, out_time_;
-    std::vector<std::uint8_t> stretch_;             // per op
+    std::vector<std::uint8_t> stretch_;             // per op, and of the end
     std::vector<std::int64_t> top_, lazy_;          // the tree: usage less memory
     std::int32_t leaves_ = 1;
     std::vector<double> weight_;
