@@ -147,6 +147,7 @@ struct Handlers {
     CUresult (*launch_graph)(CUgraphExec, const GraphExec&, CUstream, Submit submit) noexcept;
 
     // Ordering: after the program's call has succeeded, unless said otherwise.
+    void (*waiting_for_context)(bool begins) noexcept;             // before and after cuCtxSynchronize, whatever it answers
     void (*synchronised)(SyncScope, CUstream, CUevent) noexcept;   // waited for, or queried and found complete
     void (*event_recorded)(CUevent, CUstream) noexcept;            // stream null: by a whole context (cuCtxRecordEvent)
     void (*event_waited)(CUstream, CUevent) noexcept;              // cuStreamWaitEvent

@@ -24,12 +24,25 @@ HOOK(cuInit, (unsigned flags)) {
 }
 
 // ---- waiting, and polling that finds it done ----
-OBSERVE(cuCtxSynchronize, (), (), up->synchronised(SyncScope::context, nullptr, nullptr))
+template <class Wait>
+static CUresult wait_for_context(const Guard& up, Wait&& real) noexcept {
+    if (!up) return real();
+    up->waiting_for_context(true);
+    const CUresult result = real();
+    up->waiting_for_context(false);
+    return result;
+}
+HOOK(cuCtxSynchronize, ()) {
+    Guard up;
+    const CUresult result = wait_for_context(up, [] { return REAL(cuCtxSynchronize)(); });
+    if (up && result == CUDA_SUCCESS) up->synchronised(SyncScope::context, nullptr, nullptr);
+    return result;
+}
 HOOK(cuCtxSynchronize_v2, (CUcontext context)) {
     Guard up;
     CUcontext current = nullptr;
     if (up && context != nullptr) OWN(cuCtxGetCurrent)(&current);
-    const CUresult result = REAL(cuCtxSynchronize_v2)(context);
+    const CUresult result = wait_for_context(up, [context] { return REAL(cuCtxSynchronize_v2)(context); });
     if (up && result == CUDA_SUCCESS && (context == nullptr || context == current))
         up->synchronised(SyncScope::context, nullptr, nullptr);
     return result;

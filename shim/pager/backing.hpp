@@ -29,6 +29,10 @@ struct Frame {
     void* cpu = nullptr;     // host frames: where the host (and the copy engines) see it
 };
 
+struct Piece {
+    std::size_t at, bytes;   // within a frame
+};
+
 class Backing {
   public:
     virtual ~Backing() = default;
@@ -47,9 +51,9 @@ class Backing {
     // A descriptor by which other processes may map the frame; CUDA_ERROR_NOT_SUPPORTED where there is none.
     virtual CUresult share_frame(const Frame&, int& descriptor) = 0;
     virtual CUresult unmap(CUdeviceptr at, std::size_t bytes) = 0;
-    // Queues a copy of whole frames.
-    virtual CUresult copy_out(const Frame& host, const Frame& device, CUstream) = 0;
-    virtual CUresult copy_in(const Frame& device, const Frame& host, CUstream) = 0;
+    // Queues a copy of a part of a frame to the same part of the other.
+    virtual CUresult copy_out(const Frame& host, const Frame& device, Piece, CUstream) = 0;
+    virtual CUresult copy_in(const Frame& device, const Frame& host, Piece, CUstream) = 0;
 };
 
 // `device`: the ordinal. Null if the device has no virtual memory management, or no stream there says when a copy has ended.

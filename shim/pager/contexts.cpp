@@ -15,7 +15,7 @@ constexpr std::chrono::seconds kLastCall(2);     // for the mover's last call, w
 }  // namespace
 
 DevicePager::DevicePager(Pager& pager, CUdevice device, std::unique_ptr<Backing> backing, std::size_t free_bytes, std::size_t total)
-    : pager_(pager), driver_(pager.driver()), device_(device), backing_(std::move(backing)), hasher_(driver_), slabs_(*this), meter_in_(driver_), meter_out_(driver_) {
+    : pager_(pager), driver_(pager.driver()), device_(device), backing_(std::move(backing)), hasher_(driver_), slabs_(*this), meter_in_(driver_), meter_out_(driver_), copies_in_(driver_), copies_out_(driver_) {
     const Settings& s = pager.settings();
     std::size_t budget = s.device_budget_of(total);
     const auto instead = [&](std::size_t used, const std::string& why) {
@@ -135,6 +135,8 @@ void DevicePager::leave_context() {
     hasher_.stop();
     meter_in_.forget_context();
     meter_out_.forget_context();
+    copies_in_.forget_context();
+    copies_out_.forget_context();
     context_ = nullptr;
 }
 

@@ -29,6 +29,7 @@
 #include "shim/pager/arena.hpp"
 #include "shim/pager/buffer.hpp"
 #include "shim/pager/checked.hpp"
+#include "shim/pager/copy_queue.hpp"
 #include "shim/pager/frames.hpp"
 #include "shim/pager/hasher.hpp"
 #include "shim/pager/link_meter.hpp"
@@ -260,12 +261,18 @@ class DevicePager {
     bool step_evict(Move&);
     bool step_drop(Move&);
     bool step_fetch(Move&);
-    bool hash_and_copy_out(Move&);
     bool unreachable(Move&);
     bool settled(Move&);
     bool verify_now();
     bool step_clean(Move&);
-    bool copy_out(Buffer*);
+
+    // copies.cpp
+    bool hash_and_copy_out(Move&);
+    bool begin_copy(Move&);
+    bool copy_on(Move&);
+    bool copy_piece(Move&);
+    bool copy_out_again(Buffer*);
+    bool link_wants(bool in);
     void expect_copy(Move&);
     bool copies_go_on() const;
     // Of the link, bytes per second as far as they are known, 0 else.
@@ -359,6 +366,7 @@ class DevicePager {
     std::list<Move> moves_;
     std::deque<Order> orders_out_, orders_in_;
     LinkMeter meter_in_, meter_out_;
+    CopyQueue copies_in_, copies_out_;
     LinkSpeeds link_;                      // as it was before anything had moved
     std::size_t live_capacity_ = 0, largest_ever_ = 0, unmovable_ = 0;
     std::uint64_t everything_use_ = 0, everything_streams_ = 0;

@@ -26,6 +26,7 @@ struct Move {
     Buffer* buffer = nullptr;
     std::vector<Frame*> frames;   // fetch: the device frames it fills
     bool copy = true;             // fetch: contents are wanted
+    std::size_t left = 0;         // bytes of its copy that the driver was not given yet
     bool clean = false;           // evict: nothing had to be copied
     bool drop = false;            // evict: nothing is copied, the contents are given up
     std::uint64_t used = 0;       // clean: the buffer's last use when it began

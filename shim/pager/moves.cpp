@@ -5,11 +5,6 @@
 #include "shim/pager/rules.hpp"
 
 namespace udnnmem::pager {
-namespace {
-constexpr double kPatience = 4;      // a copy may take so much longer than its bytes at the link's rate
-constexpr double kSlowLink = 1e9;    // bytes per second, of a link that was not measured
-}  // namespace
-
 // After the move's stream has passed. False: the search found a way to the buffer, the move starts over.
 bool DevicePager::settled(Move& m) {
     if (m.search < 0) return true;
@@ -61,37 +56,6 @@ bool DevicePager::step(Move& m) {
     }
 }
 
-// When the copy that is about to be queued has ended at the latest, behind those of its direction, if the link carries a share of
-// what it did before.
-void DevicePager::expect_copy(Move& m) {
-    const bool in = m.kind == Move::Kind::fetch;
-    const double rate = in ? rate_in() : rate_out();
-    std::int64_t begins = now_ns();
-    for (const Move& before : moves_)
-        if ((before.kind == Move::Kind::fetch) == in && before.stage == Move::Stage::copy && before.recorded) begins = std::max(begins, before.copied_by_ns);
-    m.copied_by_ns = begins + static_cast<std::int64_t>(kPatience * 1e9 * static_cast<double>(m.buffer->capacity) / (rate > 0 ? rate : kSlowLink));
-}
-
-bool DevicePager::copies_go_on() const {
-    const std::int64_t now = now_ns();
-    return std::any_of(moves_.begin(), moves_.end(), [now](const Move& m) { return m.stage == Move::Stage::copy && m.recorded && now < m.copied_by_ns; });
-}
-
-bool DevicePager::copy_out(Buffer* b) {
-    meter_out_.begin(out_stream_, b->capacity);
-    for (std::size_t i = 0; i < b->device_frames.size(); ++i)
-        if (backing_->copy_out(*b->host_frames[i], *b->device_frames[i], out_stream_) != CUDA_SUCCESS) return false;
-    meter_out_.end(out_stream_);
-    stats_.bytes_out += b->capacity;
-    return true;
-}
-
-// What is written from here on, by whoever is not known of, changes the hash: it is of before the copy begins.
-bool DevicePager::hash_and_copy_out(Move& m) {
-    expect_copy(m);
-    return hash(m, m.buffer->device_frames, look_stream_) && join_look(m, out_stream_) && copy_out(m.buffer) && record(m, out_stream_);
-}
-
 bool DevicePager::step_evict(Move& m) {
     Buffer* b = m.buffer;
     const bool landing = backing_->host_frames_can_be_mapped();
@@ -111,8 +75,9 @@ bool DevicePager::step_evict(Move& m) {
                 b->pinned = host_room() >= b->capacity;  // the driver refuses, and will again; what others took comes back
                 return true;
             }
-            if (!hasher_.has_ticket() || !begin_search(m, out_stream_)) return false;
-            if (b->host_valid && b->hash_known) {
+            const bool unchanged = b->host_valid && b->hash_known;   // probably
+            if (!hasher_.has_ticket() || (!unchanged && !link_wants(false)) || !begin_search(m, out_stream_)) return false;
+            if (unchanged) {
                 if (!hash(m, b->device_frames, look_stream_) || !record(m, look_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
                 m.stage = Move::Stage::compare;
                 return true;
@@ -138,7 +103,8 @@ bool DevicePager::step_evict(Move& m) {
             return true;
         }
         case Move::Stage::copy: {
-            if (!passed(m)) return false;
+            if (!copy_on(m)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            if (m.left || !passed(m)) return false;
             if (!settled(m)) return true;
             b->streams.store(0);  // from here on only streams that use it where it is now count
             std::uint64_t addresses = 0;
@@ -178,7 +144,7 @@ bool DevicePager::step_evict(Move& m) {
                 finish(m, Residency::host);
                 return true;
             }
-            if (!hash(m, b->device_frames, out_stream_) || !copy_out(b) || !record(m, out_stream_)) {
+            if (!hash(m, b->device_frames, out_stream_) || !copy_out_again(b) || !record(m, out_stream_)) {
                 lost(b, "could not be copied again after it was written during a move");
                 finish(m, Residency::host);
                 return true;
@@ -265,6 +231,7 @@ bool DevicePager::step_clean(Move& m) {
                 m.stage = Move::Stage::compare;
                 return true;
             }
+            if (!link_wants(false)) return false;
             if (b->host_frames.empty() && !host_frames_for(b, b->host_frames)) return give_up();
             b->host_valid = b->hash_known = false;
             if (!hash_and_copy_out(m)) return give_up();
@@ -284,7 +251,8 @@ bool DevicePager::step_clean(Move& m) {
             return true;
         }
         case Move::Stage::copy: {
-            if (!passed(m)) return false;
+            if (!copy_on(m)) return give_up();
+            if (m.left || !passed(m)) return false;
             std::uint64_t addresses = 0;
             b->host_hash = hasher_.read(m.ticket, &addresses);
             m.ticket = -1;
@@ -324,24 +292,17 @@ bool DevicePager::step_fetch(Move& m) {
     const bool landing = backing_->host_frames_can_be_mapped();
     switch (m.stage) {
         case Move::Stage::quiesce: {
+            if (m.copy && !link_wants(true)) return false;
             // Without landing no op can be where nothing is mapped, whatever was said of ops that the driver then refused.
             if (landing && (!unreachable(m) || (b->touched && !begin_search(m, in_stream_)))) return false;
             if (b->host_changed.exchange(false)) b->hash_known = false;
-            if (m.copy) {
-                expect_copy(m);
-                meter_in_.begin(in_stream_, b->capacity);
-                for (std::size_t i = 0; i < m.frames.size(); ++i)
-                    if (backing_->copy_in(*m.frames[i], *b->host_frames[i], in_stream_) != CUDA_SUCCESS)
-                        return fail_move(m, CUDA_ERROR_UNKNOWN), true;
-                meter_in_.end(in_stream_);
-                stats_.bytes_in += b->capacity;
-            }
-            if ((m.copy || m.search >= 0) && !record(m, in_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            if (m.copy ? !begin_copy(m) : m.search >= 0 && !record(m, in_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             m.stage = Move::Stage::copy;
             return true;
         }
         case Move::Stage::copy: {
-            if (!passed(m)) return false;
+            if (!copy_on(m)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            if (m.left || !passed(m)) return false;
             if (!settled(m)) return true;
             if (b->hash_known && !hasher_.has_ticket()) return false;  // for the frames left behind
             b->streams.store(0);  // from here on only streams that use it where it is now count

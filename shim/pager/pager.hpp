@@ -16,6 +16,7 @@
 #include "shim/pager/answer_memory.hpp"
 #include "shim/pager/arena.hpp"
 #include "shim/pager/buffer.hpp"
+#include "shim/pager/context_waits.hpp"
 #include "shim/pager/device.hpp"
 #include "shim/pager/driver.hpp"
 #include "shim/pager/lease.hpp"
@@ -134,6 +135,7 @@ class Pager {
     void arena_return(CUdeviceptr at, std::size_t bytes) { arena_.free_range(at, bytes); }
 
     StreamTable& streams() { return streams_; }
+    ContextWaits& context_waits() { return context_waits_; }
     AnswerMemory& answer_memory() { return answer_memory_; }
     // Ops so far.
     std::uint64_t ops() const { return streams_.now(); }
@@ -177,6 +179,7 @@ class Pager {
     Sink& sink_;
     Arena arena_;
     StreamTable streams_;
+    ContextWaits context_waits_;
     AnswerMemory answer_memory_;
     std::mutex mutex_;
     static constexpr int kMostDevices = 64;

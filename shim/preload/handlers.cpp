@@ -17,6 +17,12 @@ using namespace interpose;
 
 // ---- ordering --------------------------------------------------------------------------------------------------------
 
+void waiting_for_context(bool begins) noexcept {
+    Session* s = Session::get();
+    if (!s) return;
+    if (begins) s->pager().context_waits().began(s->pager().streams());
+    else s->pager().context_waits().ended();
+}
 void synchronised(SyncScope, CUstream, CUevent) noexcept { end_graphs(); }
 void event_recorded(CUevent, CUstream) noexcept {}
 void event_waited(CUstream, CUevent) noexcept {}
@@ -132,6 +138,7 @@ const interpose::Handlers handlers = {
     .free_async = handle::free_async,
     .work = handle::work,
     .launch_graph = handle::launch_graph,
+    .waiting_for_context = handle::waiting_for_context,
     .synchronised = handle::synchronised,
     .event_recorded = handle::event_recorded,
     .event_waited = handle::event_waited,

@@ -135,7 +135,9 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
         CUcontext context = nullptr;
         const std::uint64_t up_to = p.streams().now();
         pager::insist([&] { return p.driver().cuCtxGetCurrent(&context); });
+        p.context_waits().began(p.streams());
         waited = pager::insist([&] { return p.driver().cuCtxSynchronize(); });
+        p.context_waits().ended();
         if (waited == CUDA_ERROR_INVALID_CONTEXT) return waited;   // then nothing is freed
         if (waited == CUDA_SUCCESS) p.streams().synchronised_context(context, up_to);
         if (waited == CUDA_SUCCESS && freed->context && freed->context != context) {

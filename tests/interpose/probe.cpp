@@ -71,6 +71,7 @@ const Handlers table = [] {
     h.unmanaged_memory = [](CUdeviceptr, std::size_t, Outside) noexcept { told("unmanaged_memory"); };
     h.peer_access = [](CUcontext, bool) noexcept { return told("peer_access"), CUDA_SUCCESS; };
     h.pool_access = [](CUdevice, const CUmemAccessDesc*, std::size_t) noexcept { return told("pool_access"), CUDA_SUCCESS; };
+    h.waiting_for_context = [](bool) noexcept {};
     h.synchronised = [](SyncScope, CUstream s, CUevent) noexcept { probe.stream = s, told("synchronised"); };
     h.event_recorded = [](CUevent, CUstream s) noexcept { probe.stream = s, told("event_recorded"); };
     h.event_waited = [](CUstream s, CUevent) noexcept { probe.stream = s, told("event_waited"); };

@@ -19,6 +19,8 @@
 #include "shim/pager/link_meter.cpp"
 #include "shim/pager/link_probe.cpp"
 #include "shim/pager/mover.cpp"
+#include "shim/pager/copies.cpp"
+#include "shim/pager/copy_queue.cpp"
 #include "shim/pager/moves.cpp"
 #include "shim/pager/orders.cpp"
 #include "shim/pager/pager.cpp"

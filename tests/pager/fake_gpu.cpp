@@ -166,9 +166,12 @@ struct FakeGpu::Calls {
     }
     static CUresult copy_out(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
         Lock lock(g().mutex_);
-        const auto hashed = g().hashed_.find(from);
-        if (hashed == g().hashed_.end() || (hashed->second.stream != stream && g().waited_[{stream, hashed->second.stream}] < hashed->second.number))
+        auto hashed = g().hashed_.upper_bound(from);   // the frame that the piece is of
+        const bool any = hashed != g().hashed_.begin() && from + bytes <= (--hashed)->first + hashed->second.bytes;
+        const Point when = any ? hashed->second.when : Point{};
+        if (!any || (when.stream != stream && g().waited_[{stream, when.stream}] < when.number))
             g().violations_.push_back("what is copied out was not hashed before");
+        g().bytes_out_ += bytes;
         return copy(to, from, bytes);
     }
     static CUresult wait(CUstream stream, CUevent event, unsigned) {
@@ -186,7 +189,7 @@ struct FakeGpu::Calls {
         const auto data = *static_cast<CUdeviceptr*>(arguments[0]);
         const std::size_t bytes = *static_cast<std::uint64_t*>(arguments[1]) * (frame ? 8 : 1);
         auto* answer = *static_cast<std::uint64_t**>(arguments[frame ? 7 : 6]);
-        g().hashed_[data] = {stream, ++g().calls_};
+        g().hashed_[data] = {{stream, ++g().calls_}, bytes};
         std::uint64_t h = frame && *static_cast<std::uint64_t*>(arguments[2]) ? answer[0] : 1;
         for (std::size_t i = 0; i < bytes; i += granule) h = (h ^ g().word(data + i)) * 0x9e3779b97f4a7c15u + 1;
         answer[0] = h, answer[1] = ~h, answer[2] = 0;

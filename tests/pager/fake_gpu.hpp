@@ -34,6 +34,7 @@ class FakeGpu {
 
     // Word of what is mapped at an address now; a violation if nothing is.
     std::atomic_ref<std::uint64_t> word(CUdeviceptr at);   // an op may write while the mover's copies and hashes read, as on a device
+    std::size_t bytes_out() const { return bytes_out_; }   // that copies to the host were asked for
     bool mapped(CUdeviceptr at);
     // The memory behind an address, whatever its mapping: {0, 0} if nothing is there.
     using Place = std::pair<CUmemGenericAllocationHandle, std::size_t>;
@@ -68,10 +69,15 @@ class FakeGpu {
         CUstream stream;
         std::uint64_t number;               // of the calls on all streams
     };
-    std::map<CUdeviceptr, Point> hashed_;
+    struct Hashed {
+        Point when;
+        std::size_t bytes = 0;
+    };
+    std::map<CUdeviceptr, Hashed> hashed_;
     std::map<CUevent, Point> recorded_;
     std::map<std::pair<CUstream, CUstream>, std::uint64_t> waited_;
     std::uint64_t calls_ = 0;
+    std::atomic<std::size_t> bytes_out_{0};
     std::vector<std::string> violations_;
     std::vector<int> made_streams_;
     std::vector<CUstream> movers_;          // these streams

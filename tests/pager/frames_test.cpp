@@ -30,8 +30,8 @@ struct CountingBacking final : Backing {
     CUresult allow_again(CUdeviceptr, std::size_t) override { return CUDA_SUCCESS; }
     CUresult share_frame(const Frame&, int&) override { return CUDA_ERROR_NOT_SUPPORTED; }
     CUresult unmap(CUdeviceptr, std::size_t) override { return CUDA_SUCCESS; }
-    CUresult copy_out(const Frame&, const Frame&, CUstream) override { return CUDA_SUCCESS; }
-    CUresult copy_in(const Frame&, const Frame&, CUstream) override { return CUDA_SUCCESS; }
+    CUresult copy_out(const Frame&, const Frame&, Piece, CUstream) override { return CUDA_SUCCESS; }
+    CUresult copy_in(const Frame&, const Frame&, Piece, CUstream) override { return CUDA_SUCCESS; }
 };
 
 std::size_t bytes_of(const std::vector<Frame*>& frames) {

@@ -1,0 +1,100 @@
+// The mover's copies: pieces, few at a time, and none more while the program waits for nothing else.
+#include <chrono>
+#include <thread>
+
+#include "tests/catch.hpp"
+#include "tests/pager/fake_gpu.hpp"
+
+using namespace udnnmem::pager;
+using namespace udnnmem::pager::test;
+
+namespace {
+
+void evict(Paged& p, CUdeviceptr at) {
+    p.pager->streams().mark_tails();
+    const Order out{Order::Kind::evict, p.at(at), p.at(at)->id, p.at(at)->last_use.load()};
+    p.device->order(&out, 1);
+}
+
+void wait_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
+
+}  // namespace
+
+TEST_CASE("of a large copy few pieces are queued at a time, and all of them come") {
+    constexpr std::size_t kLarge = 64;   // 4 MiB: 4 ms over a link that nobody has measured
+    Paged p({.device = 2 * kLarge, .host = 4 * kLarge});
+    const CUdeviceptr a = p.allocate(kLarge);
+    REQUIRE(p.launch(1, {a}, 5) == CUDA_SUCCESS);
+    p.gpu.hold_moves(true);
+    evict(p, a);
+    REQUIRE(p.soon([&] { return p.gpu.bytes_out() > 0; }));
+    wait_a_little();
+    CHECK(p.gpu.bytes_out() <= kLarge * granule / 4);
+    p.gpu.hold_moves(false);
+    CHECK(p.soon([&] { return p.where(a) == Residency::host; }));
+    CHECK(p.gpu.bytes_out() == kLarge * granule);
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("an eviction that is called off between two pieces ends where it began") {
+    constexpr std::size_t kLarge = 64;
+    Paged p({.device = 2 * kLarge, .host = 4 * kLarge});
+    const CUdeviceptr a = p.allocate(kLarge);
+    REQUIRE(p.launch(1, {a}, 5) == CUDA_SUCCESS);
+    p.gpu.hold_moves(true);
+    evict(p, a);
+    REQUIRE(p.soon([&] { return p.gpu.bytes_out() > 0; }));
+    CUresult launched = CUDA_ERROR_UNKNOWN;
+    std::thread needs_it([&] {
+        FakeGpu::set_context(1);
+        launched = p.launch(1, {a}, 6);
+    });
+    wait_a_little();
+    p.gpu.hold_moves(false);
+    needs_it.join();
+    CHECK(launched == CUDA_SUCCESS);
+    CHECK(p.where(a) == Residency::device);
+    CHECK(p.gpu.bytes_out() < kLarge * granule);
+    evict(p, a);
+    CHECK(p.soon([&] { return p.where(a) == Residency::host; }));
+    CHECK(p.launch(1, {a}, 7) == CUDA_SUCCESS);
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("while the program waits for a context in which only copies are left, none is added but for who needs it") {
+    Paged p({.device = 12, .host = 32});
+    const CUdeviceptr a = p.allocate(2), b = p.allocate(2), c = p.allocate(4);
+    REQUIRE(p.launch(1, {a, b}, 5) == CUDA_SUCCESS);
+    REQUIRE(p.launch(2, {c}, 5) == CUDA_SUCCESS);
+    ContextWaits& waits = p.pager->context_waits();
+
+    SECTION("nothing else is left") {
+        waits.began(p.pager->streams());
+        evict(p, a);
+        wait_a_little();
+        CHECK(p.gpu.bytes_out() == 0);
+        SECTION("until it goes on") {
+            waits.ended();
+            CHECK(p.soon([&] { return p.where(a) == Residency::host; }));
+        }
+        SECTION("until another thread launches") {
+            REQUIRE(p.launch(1, {b}, 6) == CUDA_SUCCESS);
+            CHECK(p.soon([&] { return p.where(a) == Residency::host; }));
+        }
+        SECTION("until a launch needs room") {
+            const CUdeviceptr d = p.allocate(8);
+            Op op;
+            CHECK(p.begin(op, 1, {d}) == CUDA_SUCCESS);   // not submitted yet
+            p.pager->leave(op, CUDA_SUCCESS);
+        }
+    }
+    SECTION("an op is left") {
+        p.gpu.hold(2);
+        REQUIRE(p.launch(2, {c}, 6) == CUDA_SUCCESS);
+        waits.began(p.pager->streams());
+        evict(p, a);
+        CHECK(p.soon([&] { return p.where(a) == Residency::host; }));
+        p.gpu.let_go(2);
+    }
+    CHECK(p.gpu.violations().empty());
+}
