@@ -194,9 +194,11 @@ Course::Judgement Course::judge() {
 Course::Figures Course::figures() const {
     Figures f = figures_;
     f.demand = ways_.front().typical();
-    const Way& way = ways_.back();
-    f.by_plan = way.rows != nullptr;
-    if (way.rows) {
+    f.by_plan = ways_.back().rows != nullptr;
+    // The newest plan, or the one before it, as long as no iteration of it was timed.
+    const bool timed = ways_.size() < 2 || ways_.back().typical().value > 0 || !ways_[ways_.size() - 2].rows;
+    const Way& way = ways_[ways_.size() - (timed ? 1 : 2)];
+    if (f.by_plan) {
         f.promised = way.promised;
         f.peak_promised = way.rows->peak, f.peak = way.peak;
         f.planned = way.typical();
