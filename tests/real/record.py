@@ -6,8 +6,8 @@ the trace that the library wrote, the last iteration that it learned is kept, it
 are the machine's name and the figures of that run; labels of buffers there are none.
 """
 import json, pathlib, subprocess, sys, tempfile
-from paged import HERE, REAL
-from tests.e2e.harness import BUILD, SOFTGPU, Run, environment
+from paged import NETWORKS, PLAIN, TINYGRAD, every_network, tinygrad_environment
+from tests.e2e.harness import Run
 
 STEPS = 16
 
@@ -24,12 +24,11 @@ def iteration(path):
 
 def main():
     out = pathlib.Path(sys.argv[1])
-    for network in sys.argv[2:] or ["mlp", "conv", "residual", "transformer", "unet"]:
+    for network in sys.argv[2:] or every_network():
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "run.jsonl.zst"
-            env = environment(preload=True, libraries=f"{SOFTGPU}:{(REAL / 'nvrtc').read_text().strip()}", DEV="CUDA", TC=0, CACHEDB=BUILD / "real-tinygrad.db",
-                              PYTHONHASHSEED=0, PARALLEL=0, LRU=0, NO_MEMORY_PLANNER=1, STEPS=STEPS, SOFTGPU_MEMORY="4GiB", UDNNMEM_TRACE=path)
-            done = Run([REAL / "venv" / "bin" / "python", HERE / "networks" / f"{network}.py"], env, limit=1800)
+            env = tinygrad_environment(True, PARALLEL=0, STEPS=STEPS, SOFTGPU_MEMORY="4GiB", UDNNMEM_TRACE=path, **PLAIN)
+            done = Run([TINYGRAD, NETWORKS / f"{network}.py"], env, limit=1800)
             assert done.status == 0, done.tail()
             learned, kept = iteration(path)
         header = {"kind": "header", "schema": 1, "name": f"tinygrad-{network}", "origin": "udnnmem 0.1.0, tinygrad 0.14.0 on the software GPU", "ideal_ns": learned["ideal_ns"]}

@@ -9,30 +9,21 @@ evictions, or nothing was tested. `make test` takes 2 networks in 3 modes, 50 % 
 networks, 4 modes, 30 steps, 75 and 50 %, the smallest share that works (the table of README.md, which --table [NETWORK...]
 makes alone), and 20 seeds of the software GPU's schedule at 50 %. Compiled kernels are kept in the build folder: the first run pays for them.
 """
-import concurrent.futures, json, re, subprocess, sys, tempfile
-from paged import FULL, HERE, REAL, SUMMARY, evicted, live_bytes, verdict
-from tests.e2e.harness import BUILD, SOFTGPU, Run, Suite, environment
+import concurrent.futures, re, sys, tempfile
+from paged import FULL, MODES, NETWORKS, REAL, SUMMARY, TINYGRAD, evicted, every_network, largest_op, live_bytes, tinygrad_environment, verdict
+from tests.e2e.harness import Run, Suite
 
-PYTHON = REAL / "venv" / "bin" / "python"
-NETWORKS = HERE / "networks"
 TINY = REAL / "tinygrad" / "test_tiny.py"
-PLAIN = {"LRU": 0, "NO_MEMORY_PLANNER": 1}
-MODES = {"eager cached": {}, "eager plain": PLAIN, "jit cached": {"JIT": 1}, "jit plain": {"JIT": 1, **PLAIN}}
 # What `make test` runs: networks that compile quickly.
 SAMPLE = [("mlp", "eager plain"), ("mlp", "jit cached"), ("conv", "jit plain")]
 STEPS = 30 if FULL else 6
-GRANULE = 64 << 10  # of the software GPU
 LIMIT = 1800 if FULL or "--table" in sys.argv else 300
 HOST_SERVED = re.compile(r"(\d+) launches served from host frames")
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$", re.M)
 
 
 def run(command, preload, **options):
-    """A Python program on the software GPU; tinygrad's own cache of compiled kernels stays in the build folder."""
-    nvrtc = (REAL / "nvrtc").read_text().strip()
-    env = environment(preload=preload, libraries=f"{SOFTGPU}:{nvrtc}", UDNNMEM_FRAMEWORKS="off", DEV="CUDA", TC=0, CACHEDB=BUILD / "real-tinygrad.db", PYTHONHASHSEED=0,
-                      PYTHONDONTWRITEBYTECODE=1, **options)
-    return Run([PYTHON] + command, env, limit=LIMIT)
+    return Run([TINYGRAD] + command, tinygrad_environment(preload, **options), limit=LIMIT)
 
 
 def train(network, mode, preload, memory, **options):
@@ -80,21 +71,6 @@ class Case:
         mib = lambda n: "" if n is None else f"{n / 2**20:.1f}"
         return (f"| {self.network} | {self.mode} | {mib(self.peak)} | {mib(self.largest)} | {mib(self.small)} | {share} % | "
                 f"{HOST_SERVED.search(done.error).group(1)} of {done.report['ops']} | {below} |")
-
-
-def largest_op(path):
-    """Of the iteration that a run's trace holds: bytes of the buffers that one op names at most, in whole granules, and
-    of all that are small enough for slabs, which stay. None where no iteration was found."""
-    text = subprocess.run(["zstd", "-dc", path], capture_output=True).stdout.decode()
-    records = [json.loads(line) for line in text.splitlines()]
-    starts = [i for i, r in enumerate(records) if r["kind"] == "learned" and r["ops"]]
-    if not starts:
-        return None, None
-    kept = records[starts[-1]:]
-    size = {r["id"]: r["bytes"] for r in kept if r["kind"] == "buffer"}
-    ops = [set(r.get("reads", [])) | set(r.get("writes", [])) for r in kept if r["kind"] == "op"]
-    return (max(sum(-(-size[b] // GRANULE) * GRANULE for b in op if size[b] >= GRANULE // 2) for op in ops),
-            sum(n for n in size.values() if n < GRANULE // 2))
 
 
 def train_case(suite, network, mode):
@@ -146,7 +122,7 @@ def table(suite, network, mode):
 
 def main():
     suite = Suite()
-    every = [(n.stem, m) for n in sorted(NETWORKS.glob("*.py")) if n.stem != "training" for m in MODES]
+    every = [(n, m) for n in every_network() for m in MODES]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         if sys.argv[1:2] == ["--table"]:  # the table of README.md alone, of all networks or of those named
             jobs = [pool.submit(table, suite, n, m) for n, m in every if n in sys.argv[2:] or not sys.argv[2:]]

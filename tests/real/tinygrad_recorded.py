@@ -4,12 +4,10 @@ networks/. One run gives both, with room to spare and in 60 % of the memory. One
 with tinygrad's caches and without. `tinygrad_recorded.py NETWORK...` takes those.
 """
 import pathlib, sys, tempfile
-from paged import FULL, HERE, REAL
+from paged import FULL, HERE, MODES, NETWORKS, TINYGRAD, every_network, tinygrad_environment
 from tests.e2e import listed
-from tests.e2e.harness import BUILD, SOFTGPU, Run, Suite, environment
+from tests.e2e.harness import Run, Suite
 
-PLAIN = {"LRU": 0, "NO_MEMORY_PLANNER": 1}
-MODES = {"eager plain": PLAIN, "eager cached": {}, "jit plain": {"JIT": 1, **PLAIN}, "jit cached": {"JIT": 1}}
 SAMPLE = [("mlp", "eager plain"), ("mlp", "jit cached")]
 STEPS = 16
 SHOWN = 6
@@ -19,9 +17,8 @@ def train(folder, network, mode, memory):
     listing, trace = folder / "list", folder / "t.jsonl"
     for path in (listing, trace):
         path.unlink(missing_ok=True)
-    env = environment(preload=True, libraries=f"{SOFTGPU}:{(REAL / 'nvrtc').read_text().strip()}", UDNNMEM_FRAMEWORKS="off", DEV="CUDA", TC=0, CACHEDB=BUILD / "real-tinygrad.db", PYTHONHASHSEED=0,
-                      PARALLEL=0, PYTHONDONTWRITEBYTECODE=1, STEPS=STEPS, SOFTGPU_MEMORY=memory, UDNNMEM_TRACE=trace, **MODES[mode])
-    return Run([REAL / "venv" / "bin" / "python", HERE / "tinygrad_said.py", listing, HERE / "networks" / f"{network}.py"], env, limit=1800), listing, trace
+    env = tinygrad_environment(True, PARALLEL=0, STEPS=STEPS, SOFTGPU_MEMORY=memory, UDNNMEM_TRACE=trace, **MODES[mode])
+    return Run([TINYGRAD, HERE / "tinygrad_said.py", listing, NETWORKS / f"{network}.py"], env, limit=1800), listing, trace
 
 
 def check(suite, folder, network, mode):
@@ -42,7 +39,7 @@ def check(suite, folder, network, mode):
 
 def main():
     suite = Suite()
-    every = [(n.stem, m) for n in sorted((HERE / "networks").glob("*.py")) if n.stem != "training" for m in MODES]
+    every = [(n, m) for n in every_network() for m in MODES]
     with tempfile.TemporaryDirectory() as place:
         for network, mode in [(n, m) for n, m in every if n in sys.argv[1:]] or (every if FULL else SAMPLE):
             check(suite, pathlib.Path(place), network, mode)
