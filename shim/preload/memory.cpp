@@ -134,15 +134,19 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     if (!freed->pool && !s->options().lazy_free && holds("free-waits") && !p.streams().capturing()) {
         CUcontext context = nullptr;
         const std::uint64_t up_to = p.streams().now();
+        const auto wait = [&p] {
+            p.context_waits().began(p.streams());
+            const CUresult result = pager::insist([&] { return p.driver().cuCtxSynchronize(); });
+            p.context_waits().ended();
+            return result;
+        };
         pager::insist([&] { return p.driver().cuCtxGetCurrent(&context); });
-        p.context_waits().began(p.streams());
-        waited = pager::insist([&] { return p.driver().cuCtxSynchronize(); });
-        p.context_waits().ended();
+        waited = wait();
         if (waited == CUDA_ERROR_INVALID_CONTEXT) return waited;   // then nothing is freed
         if (waited == CUDA_SUCCESS) p.streams().synchronised_context(context, up_to);
         if (waited == CUDA_SUCCESS && freed->context && freed->context != context) {
             const pager::Within there(p.driver(), freed->context);
-            if (there) waited = pager::insist([&] { return p.driver().cuCtxSynchronize(); });
+            if (there) waited = wait();
             if (there && waited == CUDA_SUCCESS) p.streams().synchronised_context(freed->context, up_to);
         }
     }

@@ -2,16 +2,15 @@
 """Training steps of few ops, as TinyJit makes them: an input, two graphs, a result. In three quarters of the memory, in modelled time,
 each graph fits and is launched whole: a step is four ops. It must run by plan, with the same bits, and not take longer than on demand.
 """
-import pathlib, re, sys
+import pathlib, sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.e2e.harness import WORKLOADS, Run, Suite, environment
+from tests.e2e.harness import FOLLOWED, WORKLOADS, Run, Suite, environment
 
 GRAPHS, BUFFERS, STEPS, WORD = 2, 16, 40, 16384
 MEMORY = (GRAPHS * BUFFERS + 2) * 4 * WORD * 3 // 4
 BEFORE = 12   # steps until it runs by plan, at most
 MODEL = dict(SOFTGPU_TIME="model:5e9:3e9", SOFTGPU_H2D=1e9, SOFTGPU_D2H=1e9, SOFTGPU_GRANULARITY=4096)
-FOLLOWED = re.compile(r"(\d+) iterations followed, (\d+) by plan")
 
 
 def main():

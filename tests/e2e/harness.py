@@ -3,7 +3,7 @@
 A suite makes one Suite, calls check() for each statement that must hold, and ends with finish(). Programs are put on
 the software GPU by LD_LIBRARY_PATH alone, and under the library by LD_PRELOAD alone.
 """
-import json, os, pathlib, subprocess, sys, tempfile, time
+import json, os, pathlib, re, subprocess, sys, tempfile, time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("UDNNMEM_BUILD", ROOT / "build")).resolve()
@@ -11,6 +11,8 @@ SOFTGPU = BUILD / "softgpu"
 PRELOAD = BUILD / "libudnnmem.so"
 WORKLOADS = BUILD / "workloads"
 FULL = os.environ.get("UDNNMEM_TEST_FULL") == "1"
+# What a planned run says at its end, with UDNNMEM_DEBUG=info.
+FOLLOWED = re.compile(r"(\d+) iterations followed, (\d+) by plan; on the device (\d+) us by plan \((\d+) promised\), (\d+) us on demand")
 PATIENCE = float(os.environ.get("UDNNMEM_TEST_PATIENCE", 4))  # times the limits: what seems to hang on a crowded machine may only wait for its turn
 
 

@@ -4,14 +4,13 @@
 Each run must compute the bits of the run with enough memory, without a fault, and have run iterations by plan. Once it was measured
 what moves cost, which before that is assumed, an iteration takes what the simulator promises.
 """
-import json, pathlib, re, subprocess, sys, tempfile
+import json, pathlib, subprocess, sys, tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.e2e.harness import BUILD, FULL, WORKLOADS, Run, Suite, environment
+from tests.e2e.harness import BUILD, FOLLOWED, FULL, WORKLOADS, Run, Suite, environment
 
 ITERATIONS = 10
 UNTIL_ADAPTED = 26
 AS_PROMISED = 1.05   # at most so much more, or less
-FOLLOWED = re.compile(r"(\d+) iterations followed, (\d+) by plan; on the device (\d+) us by plan \((\d+) promised\), (\d+) us on demand")
 LINK = 5e8  # bytes per second, each way
 # Moves alone: dropping and computing again, whose proofs take iterations, has its own suite (replays.py); the lies are about both.
 MODEL = dict(UDNNMEM_RECOMPUTE="off", SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=LINK, SOFTGPU_D2H=LINK)

@@ -14,7 +14,7 @@ iterations, may buffers be dropped and computed again.
 import csv, json, pathlib, re, statistics, subprocess, sys, tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.e2e.harness import FULL, ROOT, WORKLOADS, Run, Suite, asked_for_help, environment, refuse, settled
+from tests.e2e.harness import FOLLOWED, FULL, ROOT, WORKLOADS, Run, Suite, asked_for_help, environment, refuse, settled
 from tests.policy.simulator import Trace, read_lines
 
 SCALE = 1024
@@ -23,7 +23,6 @@ MOST = 1.05
 ETA_BOUND = 0.9
 DEADLINE_MS = 20000   # of the progress rule, which does not go by the modelled clock: the program runs some forty times slower
 ITERATIONS = 14
-FOLLOWED = re.compile(r"(\d+) iterations followed, (\d+) by plan; on the device (\d+) us by plan \((\d+) promised\), (\d+) us on demand")
 SEEN = re.compile(r"(\d+) of (\d+) uses of buffers were seen to write")
 DEVICE = "roofline 1.4e10 3e9"  # of what is not in the trace, an H100's 64-bit arithmetic and memory over SCALE
 

@@ -9,10 +9,9 @@ anything to, and kernels whose code has changed are not run again.
 import os, pathlib, re, subprocess, sys, tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.e2e.harness import FULL, WORKLOADS, Run, Suite, environment, settled
+from tests.e2e.harness import FOLLOWED, FULL, WORKLOADS, Run, Suite, environment, settled
 
 STEPS = 40   # a plan is stored after some iterations that were measured by it
-FOLLOWED = re.compile(r"(\d+) iterations followed, (\d+) by plan")
 NOTE = re.compile(r"^udnnmem: warning: (the (?:stored )?plan .*)$", re.M)
 
 

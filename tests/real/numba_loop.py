@@ -2,15 +2,13 @@
 """A training loop in numba under the library: however its batch is held, and whether numba frees at once or late (its way), it
 computes the same bits in half of its memory, and runs by plan.
 """
-import re
 from paged import HERE, REAL, verdict
-from tests.e2e.harness import Run, Suite, environment
+from tests.e2e.harness import FOLLOWED, Run, Suite, environment
 
 PYTHON = REAL / "numba" / "venv" / "bin" / "python"
 STEPS = 40
 BUDGET = 1 << 20   # of 1.9 MiB that live at once, or 2.5 where frees are late
 MODULES = 4096     # bytes that variables of modules take beside it
-FOLLOWED = re.compile(r"(\d+) iterations followed, (\d+) by plan")
 
 
 def main():

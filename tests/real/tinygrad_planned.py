@@ -6,16 +6,15 @@ bytes takes as many times its iteration with all memory as it does, in the middl
 55 and over 15.75 GB/s (LINKS). Moves alone, then with buffers dropped and computed again, that also in 35 and 25 % where the largest
 op and what slabs hold fit. `tinygrad_planned.py NETWORK...` takes those; it is run by hand (a quarter of an hour a network and mode).
 """
-import concurrent.futures, re, sys, tempfile
+import concurrent.futures, sys, tempfile
 from paged import MODES, NETWORKS, TINYGRAD, every_network, largest_op, live_bytes, tinygrad_environment, verdict
-from tests.e2e.harness import Run, Suite, settled
+from tests.e2e.harness import FOLLOWED, Run, Suite, settled
 
 WAYS = ("eager plain", "jit plain")
 LINKS = {"fast": 1.3, "slow": 4.7}   # the time that all live bytes take one way, over that of an iteration
 STEPS = {"off": 40, "auto": 60}      # proofs of what can be computed again take iterations
 MOST = 1.05
 MODEL = dict(SOFTGPU_TIME="model:5e10:3e10", PARALLEL=0, UDNNMEM_TEST_DEADLINE_MS=60000)   # the progress rule goes by this machine's clock
-FOLLOWED = re.compile(r"(\d+) iterations followed, (\d+) by plan; on the device (\d+) us by plan \((\d+) promised\), (\d+) us on demand")
 
 
 def train(network, mode, preload, steps, **options):
