@@ -295,7 +295,7 @@ class DevicePager {
     bool meant(const Order&) const;
     bool will_go_out(const Order&) const;
     std::size_t bytes_ordered_out() const;
-    std::size_t bytes_requested() const;
+    std::size_t bytes_requested_beside(const Buffer* of) const;
     int moves_of(Move::Kind, Move::Kind) const;
     std::uint64_t expected_use(const Buffer*) const;
     bool needed_later(const Buffer*, const Buffer*) const;

@@ -109,13 +109,13 @@ bool DevicePager::serve_orders_out() {
     return progress;
 }
 
-// Device frames that waiting launches are still going to take.
-std::size_t DevicePager::bytes_requested() const {
+// Device frames that waiting launches are still going to take, beside those of `of`.
+std::size_t DevicePager::bytes_requested_beside(const Buffer* of) const {
     std::size_t bytes = 0;
     for (const Request* r : requests_)
         if (!r->done && !r->host_allowed)
             for (const Buffer* b : r->need)
-                if (!b->moving && b->residency != Residency::device) bytes += b->capacity;
+                if (b != of && !b->moving && b->residency != Residency::device) bytes += b->capacity;
     return bytes;
 }
 
@@ -137,7 +137,7 @@ bool DevicePager::serve_orders_in() {
         }
         if (b->moving || b->granted) return progress;
         if (o.stream && !pager_.streams().complete(o.stream->bit(), o.after)) return progress;
-        const std::size_t wanted = b->capacity + bytes_requested();
+        const std::size_t wanted = b->capacity + bytes_requested_beside(b);
         if (device_pool_->available() < wanted) {
             if (release_parked(wanted - device_pool_->available())) {
                 progress = true;

@@ -351,6 +351,40 @@ TEST_CASE("by a plan room is waited for that its evictions will make, though som
     CHECK(p.gpu.violations().empty());
 }
 
+TEST_CASE("what is ordered in needs room for itself once, also where a launch that is held back waits for it") {
+    Paged p({.device = 8, .host = 16, .lands = false, .deadline_ns = 300'000'000'000});   // a launch is held back for an eighth of it
+    const CUdeviceptr used = p.allocate(3), busy = p.allocate(2);
+    p.device->plan_step(1, 1'000'000);
+    REQUIRE(p.launch(1, {used}, 5) == CUDA_SUCCESS);
+    p.pager->streams().mark_tails();
+    const Order out{Order::Kind::evict, p.at(used), p.at(used)->id, p.at(used)->last_use.load()};
+    p.device->order(&out, 1);
+    REQUIRE(Paged::soon([&] { return p.where(used) == Residency::host; }));
+    p.gpu.hold(2);
+    Op before;
+    REQUIRE(p.begin(before, 2, {busy}) == CUDA_SUCCESS);
+    p.pager->leave(before, CUDA_SUCCESS);
+    CUresult launched = CUDA_ERROR_UNKNOWN;
+    std::thread waits([&] {
+        FakeGpu::set_context(1);
+        Op op;
+        op.paced_by = before.slot;
+        op.paced_number = p.at(busy)->last_use;
+        launched = p.begin(op, 1, {used});
+        p.pager->leave(op, launched);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    CHECK(p.where(used) == Residency::host);
+    const Order in{Order::Kind::fetch, p.at(used), p.at(used)->id, 0};
+    p.device->order(&in, 1);
+    CHECK(Paged::soon([&] { return p.where(used) == Residency::device; }));
+    p.gpu.let_go(2);
+    waits.join();
+    CHECK(launched == CUDA_SUCCESS);
+    CHECK(p.gpu.word(used).load() == 5);
+    CHECK(p.gpu.violations().empty());
+}
+
 TEST_CASE("host memory that a copy may read for good is not given to the driver") {
     Paged p({.device = 9, .host = 12, .lands = false, .deadline_ns = 50'000'000});
     const CUdeviceptr a = p.allocate(4), b = p.allocate(8);
