@@ -33,7 +33,7 @@ struct CUctx_st {
     bool primary = false;
     std::uint64_t id = 0;
     std::atomic<int> sticky{0};
-    bool alive = true;
+    std::atomic<bool> alive{true};  // other threads may ask while one destroys it
     unsigned attached = 0;  // how often it is held beyond its creation
     CUstream legacy = nullptr;
     std::vector<CUstream> streams;  // all but the legacy one; under schedule_mutex
