@@ -253,7 +253,7 @@ class DevicePager {
     bool nothing_looks();
     void end_copy_out(Buffer*);
     void start_evict(Buffer*, bool drop = false);
-    void start_clean(Buffer*, bool still);
+    void start_clean(Buffer*, std::uint64_t used, bool still);
     void start_fetch(Buffer*, std::vector<Frame*> frames, bool copy);
 
     // moves.cpp

@@ -87,12 +87,13 @@ void DevicePager::start_evict(Buffer* b, bool drop) {
     last_progress_ns_ = m.start_ns;
 }
 
-// The buffer stays where it is and open to launches. `still`: no op is at work on it now.
-void DevicePager::start_clean(Buffer* b, bool still) {
+// The buffer stays where it is and open to launches. `still`: no op was at work on it after the one `used`, the last by then.
+void DevicePager::start_clean(Buffer* b, std::uint64_t used, bool still) {
     Move m;
     m.kind = Move::Kind::clean;
     m.buffer = b;
-    m.used = b->last_use.load();
+    m.used = used;
+    m.everything_used = everything_use_;
     m.still = still;
     m.start_ns = now_ns();
     show(m, "clean");

@@ -258,7 +258,7 @@ bool DevicePager::step_clean(Move& m) {
             m.ticket = -1;
             tell(profiler::EventKind::clean, b, b->capacity, m.start_ns);
             if (addresses) return finish(m, Residency::device), true;  // tables are learned when they go
-            if (m.still && !leased(b) && b->last_use.load() == m.used) {
+            if (m.still && !leased(b) && b->last_use.load() == m.used && everything_use_ == m.everything_used) {
                 b->host_valid = b->hash_known = true;
                 b->host_as_of = m.used;
                 return finish(m, Residency::device), true;

@@ -94,13 +94,14 @@ bool DevicePager::serve_orders_out() {
             progress = true;
             continue;
         }
+        const std::uint64_t used = b->last_use.load();   // before it is asked whether all has completed: an op in between is seen by it
         const bool still = !b->moving && !b->holds && quiet(b);
         const bool copies = it->kind == Order::Kind::clean && !b->moving && !b->holds && (still || pager_.streams().complete(b->streams.load(), it->after));
         if (!still && !copies) {
             ++it, ++looked;
             continue;
         }
-        if (copies) start_clean(b, still);
+        if (copies) start_clean(b, used, still);
         else start_evict(b, it->kind == Order::Kind::drop);
         it = orders_out_.erase(it);
         ++under_way;
