@@ -297,6 +297,7 @@ class DevicePager {
     std::size_t bytes_ordered_out() const;
     std::size_t bytes_requested_beside(const Buffer* of) const;
     int moves_of(Move::Kind, Move::Kind) const;
+    bool is_requested(const Buffer*) const;
     std::uint64_t expected_use(const Buffer*) const;
     bool needed_later(const Buffer*, const Buffer*) const;
     bool follows_plan() const { return plan_clock_.load(std::memory_order_relaxed) != 0; }
@@ -316,7 +317,7 @@ class DevicePager {
     int fired_in_vain() const { return last_moved_ns_ > fired_ns_ ? 0 : fired_in_a_row_; }
     void moved();
     bool hopeless(const Request&) const;
-    bool paced(const Request&);
+    bool paced(const Request&) const;
     CUresult map_now(Buffer*, std::vector<Frame*> frames);
     void revert_to_host(Buffer*);
 

@@ -55,10 +55,11 @@ bool DevicePager::take_orders() {
 
 bool DevicePager::meant(const Order& o) const { return o.buffer->live && o.buffer->id == o.id; }
 
-// Whether carrying it out is still to be expected. A buffer may be read while it is copied: the hash says of what moment the copy is.
+// Whether carrying it out is still to be expected: no op came after it that uses the buffer, or is about to. A buffer may be read
+// while it is copied: the hash says of what moment the copy is.
 bool DevicePager::will_go_out(const Order& o) const {
     const Buffer* b = o.buffer;
-    const bool last = b->last_use.load() <= o.after || (o.kind == Order::Kind::clean && backing_->host_frames_can_be_mapped());
+    const bool last = (b->last_use.load() <= o.after && !b->holds) || (o.kind == Order::Kind::clean && backing_->host_frames_can_be_mapped());
     return meant(o) && !b->pinned && !b->slab && last &&
            (b->residency == Residency::device || b->residency == Residency::fetching);
 }
@@ -110,11 +111,11 @@ bool DevicePager::serve_orders_out() {
     return progress;
 }
 
-// Device frames that waiting launches are still going to take, beside those of `of`.
+// Device frames that waiting launches are still going to take, beside those of `of`. One that is held back takes none so far.
 std::size_t DevicePager::bytes_requested_beside(const Buffer* of) const {
     std::size_t bytes = 0;
     for (const Request* r : requests_)
-        if (!r->done && !r->host_allowed)
+        if (!r->done && !r->host_allowed && !paced(*r))
             for (const Buffer* b : r->need)
                 if (b != of && !b->moving && b->residency != Residency::device) bytes += b->capacity;
     return bytes;
@@ -138,16 +139,18 @@ bool DevicePager::serve_orders_in() {
         }
         if (b->moving || b->granted) return progress;
         if (o.stream && !pager_.streams().complete(o.stream->bit(), o.after)) return progress;
+        if (under_way && !link_wants(true)) return progress;   // frames are taken shortly before they are filled
         const std::size_t wanted = b->capacity + bytes_requested_beside(b);
         if (device_pool_->available() < wanted) {
             if (release_parked(wanted - device_pool_->available())) {
                 progress = true;
                 continue;
             }
-            // The plan's own evictions make room; where there are none (it has just begun), what is needed later does.
-            const bool coming = bytes_ordered_out() || moves_of(Move::Kind::evict, Move::Kind::evict);
+            // The plan's own evictions make room, and what the program frees; where there are none (it has just begun), what is
+            // needed later does.
+            const bool coming = bytes_ordered_out() || moves_of(Move::Kind::evict, Move::Kind::evict) || freed_in_use();
             Buffer* victim = coming ? nullptr : choose_victim(true);
-            if (!victim || !needed_later(victim, b)) return progress;
+            if (!victim || is_requested(victim) || !needed_later(victim, b)) return progress;
             start_evict(victim);
             return true;
         }
@@ -159,6 +162,10 @@ bool DevicePager::serve_orders_in() {
         progress = true;
     }
     return progress;
+}
+
+bool DevicePager::is_requested(const Buffer* b) const {
+    return std::any_of(requests_.begin(), requests_.end(), [b](const Request* r) { return !r->done && std::find(r->need.begin(), r->need.end(), b) != r->need.end(); });
 }
 
 // When the plan expects `b` to be used next, in steps since it began; UINT64_MAX: it does not.

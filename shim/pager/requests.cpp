@@ -144,7 +144,7 @@ bool DevicePager::hopeless(const Request& r) const {
 }
 
 // Whether the plan wants its memory left alone for now: the launching thread is further ahead of the device than it reckons with.
-bool DevicePager::paced(const Request& r) {
+bool DevicePager::paced(const Request& r) const {
     return r.paced_by && follows_plan() && now_ns() - r.since_ns < deadline_ns() / kPaceOfDeadline &&
            !pager_.streams().complete(r.paced_by->bit(), r.paced_number);
 }
@@ -170,7 +170,7 @@ bool DevicePager::serve_requests() {
             continue;
         }
         progress |= r->yields ? (oldest && serve_yield(*r)) : r->everything ? (oldest && serve_everything(*r)) : serve(*r, oldest);
-        if (!r->done) oldest = false;
+        if (!r->done && (r->holding || !paced(*r))) oldest = false;   // who is held back waits for no memory so far
     }
     return progress;
 }
@@ -210,6 +210,8 @@ bool DevicePager::serve(Request& r, bool oldest) {
         if (!r.need.empty()) tell(profiler::EventKind::deadline, r.need[0], r.need[0]->capacity, r.since_ns);
         progress = true;
     }
+    // What has to be copied comes first: it takes time once it has room.
+    std::stable_partition(r.need.begin(), r.need.end(), [](const Buffer* b) { return b->residency == Residency::host; });
     for (Buffer* b : r.need) {
         if (b->moving) r.moved = true;
         if (b->residency == Residency::evicting && cancel(b)) progress = true;
@@ -259,12 +261,14 @@ bool DevicePager::bring(Request& r, Buffer* b) {
         return true;
     }
     r.moved = true;
-    std::size_t for_all = b->capacity;
+    std::size_t so_far = 0, for_all = 0;   // of what lacks memory: to `b` with it, and all
     for (const Buffer* each : r.need) {
         const Residency at = each->residency;
-        if (each != b && !each->moving && (at == Residency::unbacked || (at == Residency::host && !r.host_allowed && !each->pinned))) for_all += each->capacity;
+        const bool lacks = each == b || (!each->moving && (at == Residency::unbacked || (at == Residency::host && !r.host_allowed && !each->pinned)));
+        for_all += lacks ? std::size_t{each->capacity} : 0;
+        if (each == b) so_far = for_all;
     }
-    if (!force && make_room(b->capacity, for_all)) return true;
+    if (!force && make_room(so_far, for_all)) return true;
     // Room is on its way as long as something moves out, or is held only until an op that was let through is submitted.
     const bool coming = moves_of(Move::Kind::evict, Move::Kind::evict) || bytes_ordered_out() ||
                         std::any_of(buffers_.begin(), buffers_.end(), [&](const Buffer* o) {
