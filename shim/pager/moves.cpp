@@ -264,7 +264,7 @@ bool DevicePager::step_clean(Move& m) {
                 return finish(m, Residency::device), true;
             }
             if (!backing_->host_frames_can_be_mapped()) return finish(m, Residency::device), true;
-            if (!hash(m, b->host_frames, out_stream_) || !record(m, out_stream_)) return give_up();
+            if (!hash(m, b->host_frames, look_stream_) || !record(m, look_stream_)) return give_up();
             m.stage = Move::Stage::check;
             return true;
         }
@@ -319,12 +319,12 @@ bool DevicePager::step_fetch(Move& m) {
             moved();
             // A launch that reached the host frames in between would have changed them.
             if (m.copy && landing && b->hash_known && verify_now()) {
-                if (hash(m, b->host_frames, in_stream_) && record(m, in_stream_)) {
+                if (hash(m, b->host_frames, look_stream_) && record(m, look_stream_)) {
                     ++stats_.verified_moves;
                     m.stage = Move::Stage::check;
                     return true;
                 }
-                ended(in_stream_);
+                drain(driver_, look_stream_);
             }
             finish(m, Residency::device);
             return true;
@@ -336,7 +336,7 @@ bool DevicePager::step_fetch(Move& m) {
             if (after == b->host_hash) return finish(m, Residency::device), true;
             // An op that found its way there through memory wrote to the host frames, before they were copied or after.
             b->host_hash = after;
-            if (!hash(m, b->device_frames, in_stream_) || !record(m, in_stream_)) {
+            if (!hash(m, b->device_frames, look_stream_) || !record(m, look_stream_)) {
                 lost(b, "was written in host memory while it was out");
                 return finish(m, Residency::device), true;
             }
