@@ -156,8 +156,11 @@ void Executor::begin_iteration() {
 void Executor::judge_pieces() {
     if (!pieces_.load() || active_ == whole_graphs_.get() || active_->stage != Course::Stage::planned || !active_->judgeable()) return;
     const Nanoseconds pieces = active_->typical(), whole = whole_graphs_->typical();
-    if (!whole.value || static_cast<double>(pieces.value) <= kMoreThanWhole * static_cast<double>(whole.value)) return;
-    settings_.say("graphs are launched whole again: " + std::to_string(pieces.value / 1000) + " us an iteration node by node, " + std::to_string(whole.value / 1000) + " us before");
+    if (whole.value && static_cast<double>(pieces.value) > kMoreThanWhole * static_cast<double>(whole.value)) launch_whole_again(pieces, whole, "");
+}
+
+void Executor::launch_whole_again(Nanoseconds pieces, Nanoseconds whole, const char* how) {
+    settings_.say("graphs are launched whole again: " + std::to_string(pieces.value / 1000) + " us an iteration node by node" + how + ", " + std::to_string(whole.value / 1000) + " us before");
     pieces_.store(false);
 }
 

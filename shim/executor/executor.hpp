@@ -68,7 +68,7 @@ class Executor {
 
     // The name of the op that a graph is which is launched whole.
     static constexpr const char* graph_launch = "cuGraphLaunch";
-    // Whether graphs are to be launched node by node, so that what they make can be dropped. One load.
+    // Whether graphs are to be launched node by node, so that a plan can do something between the nodes. One load.
     bool wants_pieces() const noexcept { return pieces_.load(std::memory_order_relaxed); }
 
     // Whether ops have to be told. One load.
@@ -188,7 +188,8 @@ class Executor {
     enum class Watched { pending, seen, over };
     Watched look_at_watch(Course& course, profiler::Trace& trace);
     void make_replayer();
-    bool begin_proof(Course& course);
+    void launch_node_by_node(const Course& course);
+    Course::Stage begin_proof(Course& course);
     bool look_at_proof(Course& course);
     void end_proof(Course& course, bool resumed);
     bool followed_of_late(const Course& course);
@@ -221,6 +222,7 @@ class Executor {
     void strayed(const Course& from, std::int32_t expected, const char* name);
     void begin_iteration();
     void judge_pieces();
+    void launch_whole_again(Nanoseconds pieces, Nanoseconds whole, const char* how);
     void lose();
     void restart_clock(std::int32_t step);
 
@@ -228,6 +230,7 @@ class Executor {
     const Settings settings_;
     std::atomic<bool> on_{false}, stopping_{false};
     std::atomic<bool> pieces_{false};
+    bool pieces_drop_ = false;                      // what they make can be dropped then: it has to be proven first. The planning thread's
 
     std::mutex mutex_;                              // all that follows but the thread's own
     std::vector<CoursePointer> courses_;

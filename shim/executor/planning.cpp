@@ -218,6 +218,8 @@ bool Executor::advance(Course& course) {
             {
                 std::lock_guard lock(mutex_);
                 course.offer(first);
+                const Nanoseconds whole = whole_graphs_ ? whole_graphs_->typical() : Nanoseconds(0);
+                if (pieces_.load() && !pieces_drop_ && first->promised >= whole) launch_whole_again(first->promised, whole, " by the first plan");
             }
             if (settings_.second_look.value > 0 && first->promised > trace.header.ideal) set_stage(course, course.proven ? Course::Stage::proven : Course::Stage::watching);
         }
@@ -233,7 +235,7 @@ bool Executor::advance(Course& course) {
     }
     if (is(Course::Stage::unproven)) {
         if (proves_.load()) return false;   // one at a time: this one is asked again where it begins (begin_iteration())
-        set_stage(course, begin_proof(course) ? Course::Stage::proving : Course::Stage::planned);
+        set_stage(course, begin_proof(course));
     }
     if (is(Course::Stage::proving)) {
         if (!followed_of_late(course)) {

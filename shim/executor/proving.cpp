@@ -1,6 +1,7 @@
 // Executor: what it is seen that ops write, and the proof that they may be run again.
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "profiler/trace/writer/json_line.hpp"
@@ -12,6 +13,8 @@ namespace {
 
 constexpr std::uint64_t kPatience = 32;   // iterations' worth of other ops, with a proof whose sequence is not followed
 
+bool is_graph(const Sequence::Step& s) { return std::string_view(s.name) == Executor::graph_launch; }
+
 }  // namespace
 
 // With mutex_ held.
@@ -21,31 +24,39 @@ void Executor::make_replayer() {
     replayer_.store(replayer_owner_.get());
 }
 
-// Whether it is worth while to find out what can be run again, and possible.
-bool Executor::begin_proof(Course& course) {
-    const bool gains = settings_.planner->needs_recompute || static_cast<double>(course.sequence.plan_trace.header.ideal.value) < kFasterByPlan * static_cast<double>(course.promised.value);
-    if (!settings_.recompute || !gains) return false;
-    std::lock_guard lock(mutex_);
-    // What is in graphs is known node by node only where they are launched so; what outlives the iteration has no time to be dropped.
+// What is in graphs can be moved, or dropped and run again, node by node only where they are launched so: from here on they are.
+void Executor::launch_node_by_node(const Course& course) {
     const Sequence& sequence = course.sequence;
-    const bool graphs = std::any_of(sequence.steps.begin(), sequence.steps.end(), [&](const Sequence::Step& s) {
-        return std::string_view(s.name) == graph_launch && std::any_of(sequence.uses.begin() + s.first, sequence.uses.begin() + s.first + s.count, [&](const Sequence::Use& u) { return !sequence.lasts(static_cast<std::size_t>(u.buffer)); });
+    for (const CoursePointer& c : courses_)
+        if (c.get() == &course) whole_graphs_ = c;
+    // What outlives the iteration has no time to be dropped.
+    pieces_drop_ = settings_.recompute && std::any_of(sequence.steps.begin(), sequence.steps.end(), [&](const Sequence::Step& s) {
+        return is_graph(s) && std::any_of(sequence.uses.begin() + s.first, sequence.uses.begin() + s.first + s.count, [&](const Sequence::Use& u) { return !sequence.lasts(static_cast<std::size_t>(u.buffer)); });
     });
-    if (graphs && !whole_graphs_) {
-        for (const CoursePointer& c : courses_)
-            if (c.get() == &course) whole_graphs_ = c;
-        settings_.say("sequence " + std::to_string(course.id) + " launches graphs: from here on node by node, so that what they make can be dropped");
-        pieces_.store(true);
-        return false;
+    settings_.say("sequence " + std::to_string(course.id) + " launches graphs: from here on node by node, so that " + (pieces_drop_ ? "what they make can be dropped" : "memory can be moved between nodes"));
+    pieces_.store(true);
+}
+
+// Whether it is worth while to find out what can be run again, and possible. What to do next.
+Course::Stage Executor::begin_proof(Course& course) {
+    const bool gains = settings_.planner->needs_recompute || static_cast<double>(course.sequence.plan_trace.header.ideal.value) < kFasterByPlan * static_cast<double>(course.promised.value);
+    if (!gains) return Course::Stage::planned;
+    if (const auto& steps = course.sequence.steps; !whole_graphs_ && std::any_of(steps.begin(), steps.end(), is_graph)) {
+        std::lock_guard lock(mutex_);
+        if (!course.judgeable()) return Course::Stage::unproven;   // what graphs take whole is to be compared with what their nodes take
+        launch_node_by_node(course);
+        return Course::Stage::planned;
     }
+    if (!settings_.recompute) return Course::Stage::planned;
+    std::lock_guard lock(mutex_);
     std::lock_guard proof(proof_mutex_);
     make_replayer();
     for (const CoursePointer& c : courses_)
         if (c.get() == &course) proving_ = c;
-    if (!proving_) return false;
+    if (!proving_) return Course::Stage::planned;
     if (course.proof && !course.proof->failed()) {   // where it was left
         proves_.store(true);
-        return true;
+        return Course::Stage::proving;
     }
     course.known = std::make_shared<replay::Known>();
     course.known->program = course.sequence.program;
@@ -55,7 +66,7 @@ bool Executor::begin_proof(Course& course) {
     }
     course.proof = std::make_unique<replay::Proof>(replayer_.load()->work(), *course.known);
     proves_.store(true);
-    return true;
+    return Course::Stage::proving;
 }
 
 // Else its proof would keep all others waiting.

@@ -1,5 +1,6 @@
-// graph_steps GRAPHS BUFFERS STEPS: a training step as TinyJit makes it: its input is copied in, a few captured graphs run one after
-// the other, a word of the result is read. Each graph has BUFFERS buffers of its own and one in common with the others. Prints a checksum.
+// graph_steps GRAPHS BUFFERS STEPS [REPEATS]: a training step as TinyJit makes it: its input is copied in, a few captured graphs run one after
+// the other, a word of the result is read. Each graph has BUFFERS buffers of its own and one in common with the others; each is
+// made REPEATS times in a row, which makes it dearer to compute and not to move. Prints a checksum.
 #include <vector>
 
 #include "tests/workloads/small/driver_program.hpp"
@@ -9,7 +10,7 @@ constexpr unsigned kWords = 16384;
 }
 
 int main(int argc, char** argv) {
-  const unsigned long graphs = argument(argc, argv, 1, 2), buffers = argument(argc, argv, 2, 16), steps = argument(argc, argv, 3, 40);
+  const unsigned long graphs = argument(argc, argv, 1, 2), buffers = argument(argc, argv, 2, 16), steps = argument(argc, argv, 3, 40), repeats = argument(argc, argv, 4, 1);
   Program p;
   CUfunction blend;
   CHECK(cuModuleGetFunction(&blend, p.module, "blend"));
@@ -30,7 +31,7 @@ int main(int argc, char** argv) {
       CUdeviceptr from = b ? own[own.size() - buffers + b - 1] : input, to = own[own.size() - buffers + b], with = common;
       unsigned words = kWords, salt = static_cast<unsigned>(b);
       void* list[] = {&from, &with, &to, &words, &salt};
-      CHECK(cuLaunchKernel(blend, 32, 1, 1, 128, 1, 1, 0, stream, list, nullptr));
+      for (unsigned long r = 0; r < repeats; r++) CHECK(cuLaunchKernel(blend, 32, 1, 1, 128, 1, 1, 0, stream, list, nullptr));
     }
     CUdeviceptr last = own.back(), with = input, to = common;
     unsigned words = kWords, salt = 7;
