@@ -83,7 +83,8 @@ bool PlanReader::take_course(Record& record) {
     stored_ = true;
     std::int64_t ahead = 0;
     if (!record.read_integer("promised_ns", 0, kMost, rows_.promised.value) || !record.read_integer("memory_bytes", 0, kMost, rows_.memory.value) ||
-        !record.read_integer("host_bytes", 0, INT64_MAX, rows_.host.value) || !record.read_integer("peak_bytes", 0, kMost, rows_.peak.value) || !record.read_integer("lookahead", 0, 64, ahead))
+        !record.read_integer("budget_bytes", 0, kMost, rows_.budget.value) || !record.read_integer("host_bytes", 0, INT64_MAX, rows_.host.value) ||
+        !record.read_integer("peak_bytes", 0, kMost, rows_.peak.value) || !record.read_integer("lookahead", 0, 64, ahead))
         return false;
     rows_.lookahead = static_cast<int>(ahead);
     if (!record.read_number_or("link_in", 0, 0, rows_.link_in) || !record.read_number_or("link_out", 0, 0, rows_.link_out) || !record.read_integers("start_ns", 0, kMost, numbers_)) return false;

@@ -131,7 +131,7 @@ std::string plans_line(const std::string& device, const std::string& policy, Byt
 }
 
 std::string course_lines(const Sequence& sequence, const profiler::Trace& seen, const replay::Known* known, const Rows& rows) {
-    std::string lines = JsonLine("course").add("promised_ns", rows.promised).add("memory_bytes", rows.memory).add("host_bytes", rows.host).add("peak_bytes", rows.peak).add("lookahead", rows.lookahead)
+    std::string lines = JsonLine("course").add("promised_ns", rows.promised).add("memory_bytes", rows.memory).add("budget_bytes", rows.budget).add("host_bytes", rows.host).add("peak_bytes", rows.peak).add("lookahead", rows.lookahead)
                             .add("link_in", rows.link_in).add("link_out", rows.link_out).add("start_ns", numbers(rows.start)).finish();
     for (const auto* buffers : {&sequence.plan_trace.buffers, &sequence.small.buffers})
         for (const profiler::TraceBuffer& b : *buffers)

@@ -103,6 +103,7 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     rows->lookahead = at_work.lookahead;
     rows->plan = std::make_shared<const policy::Plan>(std::move(made.plan));
     rows->memory = at_work.memory, rows->host = at_work.host;
+    rows->budget = Bytes(static_cast<std::int64_t>(device_->room().budget));
     rows->link_in = machine.link_in, rows->link_out = machine.link_out;
     policy::Timeline timeline;
     policy::simulate(trace, at_work, *rows->plan, &timeline);

@@ -31,7 +31,8 @@ struct Rows {
     std::vector<std::uint32_t> first_replay;  // of each step; one more than there are steps. Empty: there are no replays
     std::vector<bool> kept;              // steps whose launches are kept for them
     Nanoseconds promised{0};             // the simulator's time of an iteration
-    Bytes memory, host;                  // that it was made for
+    Bytes memory, host;                  // that it was made for ...
+    Bytes budget;                        // ... and what memory was to be shared with all else then
     Bytes peak;                          // of device memory, by the simulator
     double link_in = 0, link_out = 0;    // likewise, bytes per second
     std::vector<Nanoseconds> start;      // of each step in an iteration, by the simulator

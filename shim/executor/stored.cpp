@@ -9,6 +9,7 @@ namespace udnnmem::executor {
 namespace {
 
 // Up to so much more memory than a plan was made for, it is used as it is; and with less, as long as it has the peak of the plan.
+// What memory buffers can share is no measure: hardly anything else has been allocated when a program starts.
 constexpr double kMore = 1.25;
 // Something else may repeat before what was stored comes (an evaluation, a warm-up): for so many times its ops.
 constexpr std::uint64_t kBefore = 32;
@@ -53,7 +54,6 @@ bool Executor::find_device() {
     }
     device_ = &device;
     const auto room = device.room();
-    const double movable = static_cast<double>(room.movable);
     bool other = false;
     for (const CoursePointer& c : courses_) {
         const Rows& rows = *c->stored_rows();
@@ -62,7 +62,7 @@ bool Executor::find_device() {
         const bool evicts = std::any_of(rows.entries.begin(), rows.entries.end(), [](const Rows::Entry& e) { return e.kind == pager::Order::Kind::evict; });
         const bool host = !evicts || static_cast<std::int64_t>(room.host) >= rows.host.value || room.host + room.movable >= live;
         const bool usable = host && (rows.replays.empty() || c->known);
-        if (usable && static_cast<std::int64_t>(room.movable) >= rows.peak.value && movable <= kMore * static_cast<double>(rows.memory.value)) continue;
+        if (usable && static_cast<std::int64_t>(room.movable) >= rows.peak.value && static_cast<double>(room.budget) <= kMore * static_cast<double>(rows.budget.value)) continue;
         c->drop_stored();   // the sequence is good: it is planned for anew
         // Without a plan it would not run at all: it is made as the first iteration begins.
         if (c->known && room.host + room.movable < live) c->stage = Course::Stage::planned, c->planned_at_once = true;

@@ -169,9 +169,10 @@ class DevicePager {
         bool on_host, slab;
     };
     std::vector<Held> held_buffers();
-    // What a plan has to know: bytes that buffers may share, and the link's rates (bytes per second; 0: not measured yet).
+    // What a plan has to know: bytes that buffers may share now, of so many in all, and the link's rates (bytes per second; 0: not
+    // measured yet).
     struct Room {
-        std::size_t movable, host;
+        std::size_t movable, budget, host;
         double in, out;
     };
     Room room();

@@ -47,7 +47,7 @@ DevicePager::Room DevicePager::room() {
     Lock lock(mutex_);
     const std::size_t fixed = fixed_bytes();
     const std::size_t budget = device_pool_->budget();
-    return {budget > fixed ? budget - fixed : 0, host_pool_->budget(), rate_in(), rate_out()};
+    return {budget > fixed ? budget - fixed : 0, budget, host_pool_->budget(), rate_in(), rate_out()};
 }
 
 LinkSpeeds DevicePager::link() {

@@ -67,6 +67,14 @@ def other_code(suite, file):
     suite.check(drops["other code"] == 0, "proofs do not hold for other code", f"    {drops}")
 
 
+def other_memory(suite, file):
+    """Much of the budget is taken by what is not there yet when the next start begins."""
+    for what in ("first start", "second start"):
+        done = Run(digits(40, 25, 256), environment(preload=True, SOFTGPU_MEMORY="64MiB", UDNNMEM_BUDGET="2MiB", UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info"), limit=120)
+        suite.check(done.status == 0 and not NOTE.findall(done.error) and file.exists(), f"{what} in a small budget: nothing to say of the plan", f"    {done.status}\n{done.tail(12)}")
+    suite.check("1 stored plan" in done.error, "second start in a small budget: by the stored plan", done.tail(12))
+
+
 def not_plans(suite, file):
     """What is at the plan's path and is no plan of ours: one line, and it is as it was."""
     def start(what, expected):
@@ -114,6 +122,8 @@ def main():
             suite.check(len(said) == notes, f"{what}: {notes} lines about the plan", f"    {said}")
             return done, followed(done), said
 
+        other_memory(suite, file)
+        file.unlink()
         without_host_memory(suite, file)
         file.unlink()
         other_code(suite, file)
