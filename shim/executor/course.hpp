@@ -112,7 +112,8 @@ class Course {
     Stage stage = Stage::fresh;                 // under the lock
     profiler::Trace seen;                       // the sequence's trace with the writes that were seen
     Bytes elsewhere{0};                         // of the memory: held by what is no part of it and has nowhere to go
-    Nanoseconds promised{0};                    // by the best plan that was offered
+    Nanoseconds promised{0};                    // by the best plan that was offered ...
+    Nanoseconds first_promised{0};              // ... and by the first, which knows nothing of what ops write
     double costs = 1, links = 1;                // to plan with: times what moves are assumed to cost, and what links were seen to carry
     int improved = 0;                           // times that it was tried
     std::unique_ptr<replay::Proof> proof;       // under the executor's proof_mutex_

@@ -159,9 +159,11 @@ void Executor::judge_pieces() {
     if (whole.value && static_cast<double>(pieces.value) > kMoreThanWhole * static_cast<double>(whole.value)) launch_whole_again(pieces, whole, "");
 }
 
+// With mutex_ held.
 void Executor::launch_whole_again(Nanoseconds pieces, Nanoseconds whole, const char* how) {
     settings_.say("graphs are launched whole again: " + std::to_string(pieces.value / 1000) + " us an iteration node by node" + how + ", " + std::to_string(whole.value / 1000) + " us before");
     pieces_.store(false);
+    if (settings_.recompute) whole_graphs_->stage = Course::Stage::unproven;   // its other ops may be worth it
 }
 
 // No order that was given counts any more.
