@@ -46,22 +46,29 @@ Expected<std::string> decompress(const std::string& path, const std::string& pac
     if (!context) return failed(path, "out of memory");
     std::string text;
     std::string piece(ZSTD_DStreamOutSize(), '\0');
-    ZSTD_inBuffer input{packed.data(), packed.size(), 0};
-    // Also after the input's end: a piece may still hold output. A frame that never ends is a file cut short.
+    ZSTD_inBuffer input{packed.data(), 0, 0};
+    // A block at once, as zstd asks for it less the next one's header: of a call that fails nothing comes out. Also after the
+    // input's end: a piece may still hold output. A frame that never ends is a file cut short.
+    constexpr std::size_t block_header = 3, checksum = 4;
+    std::size_t asked = 1;
     for (bool more = true; more;) {
         ZSTD_outBuffer output{piece.data(), piece.size(), 0};
+        input.size = std::min(packed.size(), input.pos + (asked > block_header ? asked - block_header : asked));
         const std::size_t state = ZSTD_decompressStream(context.get(), &output, &input);
         if (ZSTD_isError(state)) {
             const std::size_t end = packed.find_last_not_of('\0') + 1;  // a file system may fill up with zeros what a power cut left unwritten
             if (end < packed.size()) return decompress(path, packed.substr(0, end));
             if (text.find('\n') != std::string::npos) return text + "\ndamaged\n";  // is no record: what follows is known to be lost
-            return failed(path, fmt::format("damaged zstd data at byte {}: {}", input.pos, ZSTD_getErrorName(state)));
+            return failed(path, fmt::format("damaged zstd data after byte {}: {}", input.pos, ZSTD_getErrorName(state)));
         }
         text.append(piece, 0, output.pos);
         if (text.size() > longest_text) return failed(path, "more than 8 GiB of text");
         if (hopeless(text)) break;
-        more = input.pos < input.size || output.pos == output.size;
+        more = input.pos < packed.size() || output.pos == output.size;
+        asked = std::max<std::size_t>(1, state);
     }
+    // It ended within a block, when more is asked for than the next one's header, or a checksum: what was in it is lost.
+    if (asked > checksum && !text.empty() && text.back() == '\n') text += '{';
     return text;
 }
 
@@ -234,7 +241,7 @@ bool Record::read_integers(const char* field, std::int64_t low, std::int64_t hig
     return true;
 }
 
-Expected<Damage> read_records(const std::string& file, const char* what, std::string_view text, const std::function<bool(Record&)>& each) {
+Expected<Damage> read_records(const std::string& file, const char* what, std::string_view text, const std::function<bool(Record&)>& each, Invalid invalid) {
     std::int64_t line = 0;
     bool any = false;
     while (!text.empty()) {
@@ -247,13 +254,18 @@ Expected<Damage> read_records(const std::string& file, const char* what, std::st
         if (first == std::string_view::npos) continue;
         const nlohmann::json object = nlohmann::json::parse(content, nullptr, false);
         if (!any && !object.is_object() && (whole || content[first] != '{')) return failed(file, fmt::format("not {} of udnnmem (JSON lines, plain or zstd)", what));
-        any = true;
-        if (!object.is_object()) return Damage{line, object.is_discarded() && !whole};
+        if (!object.is_object()) return Damage{line, object.is_discarded() && !whole, {}};
         const auto kind = object.find("kind");
-        if (kind == object.end()) return failed(file, fmt::format("line {}: kind: is missing", line));
-        if (!kind->is_string()) return failed(file, fmt::format("line {}: kind: must be text, is {}", line, shown(*kind)));
-        Record record(file, line, object);
-        if (!each(record)) return tl::make_unexpected(record.error());
+        const std::string where = fmt::format("{}: line {}: ", file, line);
+        std::string wrong;
+        if (kind == object.end()) wrong = where + "kind: is missing";
+        else if (!kind->is_string()) wrong = where + "kind: must be text, is " + shown(*kind);
+        else if (Record record(file, line, object); !each(record)) wrong = record.error().message;
+        if (!wrong.empty()) {
+            if (!any || invalid == Invalid::refused) return tl::make_unexpected(Error{wrong});
+            return Damage{line, false, wrong.compare(0, where.size(), where) == 0 ? wrong.substr(where.size()) : wrong};
+        }
+        any = true;
     }
     return Damage{};
 }

@@ -18,7 +18,8 @@
 namespace udnnmem::profiler {
 
 // The text of a file ("-": of standard input), decompressed if it begins with zstd's magic number. A compressed file that
-// ends early gives what could be decompressed; what is damaged later than its first line has a line "damaged" there. What
+// ends early gives what could be decompressed, and half a line where it ends within a block; what is damaged later than its
+// first line gives what comes before the damaged block, and a line "damaged" there. What
 // cannot be JSON Lines is given up after a MiB or so. Error: cannot be opened or read, damaged, gzip, plans that a run
 // stored, or above 8 GiB.
 Expected<std::string> read_text(const std::string& path);
@@ -69,13 +70,18 @@ private:
 struct Damage {
     std::int64_t line = 0;    // 0: all of it could
     bool cut_short = false;   // the file ends there
+    std::string why;          // of a record that is not as it must be: "op.reads: must be a list, is 3"; "": the line is no record at all
 };
+
+// What a record that is not as it must be does to its file: it is an error, or the damage.
+enum class Invalid : std::uint8_t { refused, damage };
 
 // Calls `each` for every record of `text` in order until it returns false, then hands back that
 // record's error. Blank lines are passed over. A last line without a line end is read if it is whole.
-// A later line that is no JSON object ends it, as does half of a last one: that is the damage.
-// Error: the first line is no JSON object, so that it is not `what` ("a trace"), or a line's kind is missing or no text.
-Expected<Damage> read_records(const std::string& file, const char* what, std::string_view text, const std::function<bool(Record&)>& each);
+// A later line that is no JSON object ends it, as does half of a last one: that is the damage; with Invalid::damage
+// so is a later record that `each` returns false for, or whose kind is missing or no text.
+// Error: the first line is no JSON object, so that it is not `what` ("a trace"), or a record is wrong.
+Expected<Damage> read_records(const std::string& file, const char* what, std::string_view text, const std::function<bool(Record&)>& each, Invalid invalid = Invalid::refused);
 
 // The same of a plan, where a damaged line is an error: half of one is none.
 Expected<void> for_each_record(const std::string& file, std::string_view text, const std::function<bool(Record&)>& each);

@@ -43,6 +43,7 @@ T& entry_of(std::vector<T>& list, std::int32_t device) {
     return *at;
 }
 
+// Nothing stays of a record that is not as it must be.
 class Reader {
   public:
     bool take(Record& record) {
@@ -97,24 +98,27 @@ class Reader {
     }
 
     bool take_config(Record& record) {
-        std::int32_t device = 0;
-        if (!read_device(record, device)) return false;
-        RunConfig& config = entry_of(run.configs, device);
-        return record.read_text_or("device_name", "", config.device_name) && record.read_text_or("policy", "", config.policy) &&
+        RunConfig config;
+        const bool good = read_device(record, config.device) && record.read_text_or("device_name", "", config.device_name) && record.read_text_or("policy", "", config.policy) &&
                record.read_integer_or("memory_bytes", 0, most, 0, config.memory.value) &&
                record.read_integer_or("budget_bytes", 0, most, 0, config.budget.value) &&
                record.read_integer_or("host_budget_bytes", 0, INT64_MAX, 0, config.host_budget.value) &&
                record.read_integer_or("granule_bytes", 0, most, 0, config.granule.value) && record.read_number_or("verify", 0, 0, config.verify);
+        if (good) entry_of(run.configs, config.device) = std::move(config);
+        return good;
     }
 
     bool take_link(Record& record) {
         std::int32_t device = 0;
         if (!read_device(record, device)) return false;
-        RunLink& link = entry_of(run.links, device);
-        return record.read_number_or("in_bytes_per_second", 0, 0, link.in_bytes_per_second) &&
+        std::vector<RunLink> links = run.links;
+        RunLink& link = entry_of(links, device);   // keeps the sizes, where this says none
+        const bool good = record.read_number_or("in_bytes_per_second", 0, 0, link.in_bytes_per_second) &&
                record.read_number_or("out_bytes_per_second", 0, 0, link.out_bytes_per_second) &&
                record.read_number_or("both_in_bytes_per_second", 0, 0, link.both_in_bytes_per_second) &&
                record.read_number_or("both_out_bytes_per_second", 0, 0, link.both_out_bytes_per_second) && take_sizes(record, link);
+        if (good) run.links = std::move(links);
+        return good;
     }
 
     bool take_sizes(Record& record, RunLink& link) {
@@ -226,12 +230,17 @@ class Reader {
     }
 
     bool take_summary(Record& record) {
-        run.has_summary = true;
+        RunSummary summary;
+        Count dropped = 0;
+        bool last = false;
 #define FIGURE(type, name) \
-    if (!read_figure(record, #name, run.summary.name)) return false;
+    if (!read_figure(record, #name, summary.name)) return false;
 #include "profiler/trace/run_record.def"
 #undef FIGURE
-        return record.read_integer_or("events_dropped", 0, most, 0, run.events_dropped) && record.read_flag_or("last", false, run.ended);
+        if (!record.read_integer_or("events_dropped", 0, most, 0, dropped) || !record.read_flag_or("last", false, last)) return false;
+        run.has_summary = true;
+        run.summary = summary, run.events_dropped = dropped, run.ended = last;
+        return true;
     }
 
     std::map<std::pair<std::int32_t, std::int32_t>, BufferMoves> moves_;
@@ -239,20 +248,42 @@ class Reader {
 
 }  // namespace
 
+namespace {
+
+std::string_view lines_before(std::string_view text, std::int64_t line) {
+    std::size_t end = 0;
+    for (; line > 1; --line) end = text.find('\n', end) + 1;
+    return text.substr(0, end);
+}
+
+}  // namespace
+
 Expected<RunRecord> parse_run(const std::string& name, std::string_view text) {
     Reader reader;
-    const auto damaged = read_records(name, "a trace", text, [&](Record& record) { return reader.take(record); });
+    const auto damaged = read_records(name, "a trace", text, [&](Record& record) { return reader.take(record); }, Invalid::damage);
     if (!damaged) return tl::make_unexpected(damaged.error());
     if (!reader.header_seen) return tl::make_unexpected(Error{fmt::format("{}: line 1: header: is missing: not a trace, or cut short before its first line was whole", name)});
     RunRecord run = reader.finish();
     run.path = name;
-    if (!damaged->cut_short) run.damaged = damaged->line;   // a run that was killed ends anywhere
+    run.damaged = damaged->line;
+    run.cut_short = damaged->cut_short;
+    run.damage = damaged->why;
     if (reader.iteration_seen) {
-        auto iteration = parse_trace(name, text);
+        auto iteration = parse_trace_to_damage(name, damaged->line ? lines_before(text, damaged->line) : text);
         if (!iteration) return tl::make_unexpected(iteration.error());
-        run.iteration = std::move(*iteration);
-        if (!run.damaged) run.damaged = run.iteration.damaged;
+        if (!iteration->damage.empty()) {  // only what stands before it is the run's
+            auto before = parse_run(name, lines_before(text, iteration->damaged));
+            if (!before) return before;
+            run = std::move(*before);
+            run.damaged = iteration->damaged;
+            run.damage = iteration->damage;
+        } else {
+            run.iteration = std::move(*iteration);
+            if (!run.damaged) run.damaged = run.iteration.damaged;
+        }
     }
+    const bool told = run.has_summary || !run.configs.empty() || !run.moves.empty() || !run.refusals.empty() || !run.iteration.ops.empty();
+    if (!told && !run.damage.empty()) return tl::make_unexpected(Error{fmt::format("{}: line {}: {}", name, run.damaged, run.damage)});
     return run;
 }
 

@@ -2,7 +2,7 @@
 // kind. A trace of an iteration in the same file (or alone) is read with it.
 //
 // A file that was cut short by a crash is read to its last whole line; its last figures are then those
-// of at most a second before. One with a damaged line is read up to it.
+// of at most a second before. One with a damaged line, or with a record that is not as it must be, is read up to it.
 #pragma once
 
 #include <array>
@@ -33,6 +33,8 @@ struct RunRecord {
     RunSummary summary;
     bool has_summary = false;
     std::int64_t damaged = 0;         // line from which on the file could not be read; 0: all of it could
+    bool cut_short = false;           // ... because the file ends within it
+    std::string damage;               // ... because of this, where it is a record: "event.bytes: must be a whole number, is 1.5"
     bool ended = false;               // the program came to its end; false: killed, or still running
     Count events_dropped = 0;
     std::array<Count, std::size(event_kind_names)> events{};  // by EventKind, all buffers
@@ -48,7 +50,8 @@ struct RunRecord {
     Count searched = 0;               // ops among which no iteration was found; 0: one was, or none was looked for
 };
 
-// Error: one line that names file, line, field and rule. Thread-safe.
+// Error: one line that names file, line, field and rule, where nothing can be told but that: the header is wrong, or a record
+// that comes before there is anything to report. Thread-safe.
 Expected<RunRecord> read_run(const std::string& path);
 
 // The same for text in memory; `name` stands for the file in errors.

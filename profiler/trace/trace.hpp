@@ -57,6 +57,7 @@ struct Trace {
     std::vector<TraceBuffer> buffers;
     std::vector<TraceOp> ops;
     std::int64_t damaged = 0; // line from which on its file could not be read; 0: all of it could
+    std::string damage;       // what is wrong in that line, where it is a record: "op.reads: must be a list, is 3"
 };
 
 }  // namespace udnnmem::profiler

@@ -56,10 +56,11 @@ private:
 
     // A run's recorder found an iteration: what follows stands instead of what it thought before.
     bool take_learned(Record& record) {
+        if (!record.read_integer_or("ideal_ns", 0, most, 0, trace_.header.ideal.value)) return false;
         trace_.buffers.clear();
         trace_.ops.clear();
         sizes_ = workspace_ = times_ = 0;
-        return record.read_integer_or("ideal_ns", 0, most, 0, trace_.header.ideal.value);
+        return true;
     }
 
     // Of the iteration before it, unless that was replaced: an op was not seen to write these, so it only reads them.
@@ -200,15 +201,24 @@ const char* name_of(Phase phase) {
     return "unknown";
 }
 
-Expected<Trace> parse_trace(const std::string& name, std::string_view text) {
+namespace {
+
+Expected<Trace> parse(const std::string& name, std::string_view text, Invalid invalid) {
     Reader reader;
-    const auto damaged = read_records(name, "a trace", text, [&](Record& record) { return reader.take(record); });
+    const auto damaged = read_records(name, "a trace", text, [&](Record& record) { return reader.take(record); }, invalid);
     if (!damaged) return tl::make_unexpected(damaged.error());
     if (!reader.header_seen()) return tl::make_unexpected(Error{fmt::format("{}: line 1: header: is missing: not a trace", name)});
     clip_lives(reader.trace());
     reader.trace().damaged = first_lost(*damaged, reader.trace().header.ideal, reader.told(), reader.last_line());
+    reader.trace().damage = damaged->why;
     return std::move(reader.trace());
 }
+
+}  // namespace
+
+Expected<Trace> parse_trace(const std::string& name, std::string_view text) { return parse(name, text, Invalid::refused); }
+
+Expected<Trace> parse_trace_to_damage(const std::string& name, std::string_view text) { return parse(name, text, Invalid::damage); }
 
 Expected<Trace> read_trace(const std::string& path) {
     auto text = read_text(path);

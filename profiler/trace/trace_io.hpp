@@ -19,6 +19,9 @@ Expected<Trace> read_trace(const std::string& path);
 // The same for text in memory; `name` stands for the file in errors.
 Expected<Trace> parse_trace(const std::string& name, std::string_view text);
 
+// The same, up to a later record that is not as it must be, which is then the damage: for a report. Nothing is planned of that.
+Expected<Trace> parse_trace_to_damage(const std::string& name, std::string_view text);
+
 // As traces have it: "unknown" for what is not known.
 const char* name_of(Phase phase);
 

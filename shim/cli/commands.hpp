@@ -33,8 +33,6 @@ void add_advise_command(CLI::App& app);
 
 // "udnnmem: warning: MESSAGE" on stderr.
 void warn(const std::string& message);
-// That a file was read up to a damaged line (0: all of it was).
-void warn_of_damage(const std::string& path, std::int64_t line);
 
 // For an option: a number from `low` to `high`, which CLI::Range takes nan for; a whole one; a file's name, or `-`.
 CLI::Validator within(double low, double high);

@@ -22,10 +22,6 @@ void fail(const std::string& message) {
 
 void warn(const std::string& message) { std::fprintf(stderr, "udnnmem: warning: %s\n", shown(message).c_str()); }
 
-void warn_of_damage(const std::string& path, std::int64_t line) {
-    if (line > 0) warn(fmt::format("{}: damaged from line {} on: what follows is left out", path, line));
-}
-
 CLI::Validator within(double low, double high) {
     const auto wrong = [=](std::string& text) {
         double value = 0;

@@ -16,6 +16,7 @@
 #include "shim/cli/format.hpp"
 #include "shim/cli/models.hpp"
 #include "shim/cli/report_formats.hpp"
+#include "shim/cli/trace_input.hpp"
 
 namespace udnnmem::cli {
 namespace {
@@ -85,7 +86,7 @@ void report(ReportArguments arguments) {
             warn(run.error().message + "; left out");
             continue;
         }
-        warn_of_damage(arguments.traces[i], run->damaged);
+        if (const std::string damage = damage_of(*run); !damage.empty()) warn(arguments.traces[i] + ": " + damage);
         if (!batches->empty()) run->iteration.header.batch = (*batches)[i];
         runs.push_back(std::move(*run));
     }

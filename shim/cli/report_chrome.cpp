@@ -12,6 +12,7 @@
 
 #include "shim/cli/report_formats.hpp"
 #include "shim/cli/report_view.hpp"
+#include "shim/cli/trace_input.hpp"
 
 namespace udnnmem::cli {
 namespace {
@@ -40,7 +41,7 @@ class Process {
         if (run_.header.rank >= 0) name += fmt::format(" rank {}", run_.header.rank);
         add("{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{},\"args\":{{\"name\":{}}}}}", pid_, json_text(name));
         add("{{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":{},\"args\":{{\"sort_index\":{}}}}}", pid_, pid_);
-        if (run_.damaged) add("{{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":{},\"args\":{{\"labels\":\"damaged from line {} on: what follows is left out\"}}}}", pid_, run_.damaged);
+        if (run_.damaged) add("{{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":{},\"args\":{{\"labels\":{}}}}}", pid_, json_text(damage_of(run_)));
         ops();
         ranges();
         memory();

@@ -6,6 +6,7 @@
 #include "shim/cli/report_plan.hpp"
 #include "shim/cli/report_ranges.hpp"
 #include "shim/cli/speed.hpp"
+#include "shim/cli/trace_input.hpp"
 
 namespace udnnmem::cli {
 namespace {
@@ -125,6 +126,7 @@ Json report_fields(const Report& of) {
     report["local_rank"] = run.header.local_rank;
     report["world_size"] = run.header.world_size;
     report["searched"] = run.searched;
+    report["damage"] = run.damaged > 0 ? Json(damage_of(run)) : Json(nullptr);
     report["out_of_memory"] = Json::array();
     for (const OutOfMemory& refusal : run.refusals) report["out_of_memory"].push_back(refusal_of(refusal));
     add_plan_fields(report, run);

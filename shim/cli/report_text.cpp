@@ -9,6 +9,7 @@
 #include "shim/cli/report_plan.hpp"
 #include "shim/cli/report_ranges.hpp"
 #include "shim/cli/speed.hpp"
+#include "shim/cli/trace_input.hpp"
 
 namespace udnnmem::cli {
 namespace {
@@ -89,8 +90,9 @@ void append_models(std::string& to, const nlohmann::ordered_json& models) {
 
 // Of a trace with neither figures nor ops. Only a run's has a process that can have been killed.
 const char* why_empty(const RunRecord& run) {
-    if (run.damaged) return "  nothing is known of it: it is damaged before its first figures and its first op\n";
-    if (run.header.pid) return "  no figures were recorded: the program was killed within its first second of GPU work\n";
+    if (run.cut_short) return "  no figures are known: it is cut short before its first figures and its first op\n";
+    if (run.damaged) return "  no figures are known: it is damaged before its first figures and its first op\n";
+    if (run.header.pid) return "  no figures were recorded: the program was killed within its first second of GPU work, or this is not the whole file\n";
     return "  nothing is known of it: it was cut before its first op\n";
 }
 
@@ -178,8 +180,8 @@ std::string report_text(std::span<const Report> reports) {
         else if (run.searched) text += fmt::format("  one iteration    not found: nothing that repeats in {}\n", counted(run.searched, "op", "ops"));
         append_speed(text, run);
         append_ranges(text, run.iteration);
-        if (run.has_summary && !run.ended) text += "  the program was killed, or still runs: figures of its last second may be missing\n";
-        if (run.damaged) text += fmt::format("  the trace is damaged from line {} on: what follows is left out\n", human_count(run.damaged));
+        if (run.has_summary && !run.ended && !run.damaged) text += "  the program was killed, or still runs: figures of its last second may be missing\n";
+        if (run.damaged) text += fmt::format("  the trace is {}{}\n", shown(damage_of(run)), run.has_summary && !run.ended ? "; the figures are those up to there" : "");
         if (!run.has_summary && run.iteration.ops.empty()) text += why_empty(run);
         for (const OutOfMemory& refusal : run.refusals) text += "  " + explanation(refusal) + "\n";
         if (!models.is_null()) append_models(text, models);

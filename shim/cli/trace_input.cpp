@@ -19,6 +19,12 @@ void warn_of_damage(const std::string& path, const profiler::Trace& trace) {
     if (const std::string damage = damage_of(trace); !damage.empty()) warn(path + ": " + damage);
 }
 
+std::string damage_of(const profiler::RunRecord& run) {
+    if (run.damaged == 0) return {};
+    if (run.cut_short) return fmt::format("cut short from line {} on (the program was killed, still runs, or this is not the whole file): what follows is left out", run.damaged);
+    return fmt::format("damaged from line {} on{}: what follows is left out", run.damaged, run.damage.empty() ? "" : " (" + run.damage + ")");
+}
+
 RanOn ran_on(const profiler::RunRecord& run) {
     RanOn on;
     if (!run.configs.empty() && run.configs[0].budget.value > 0) on.memory = run.configs[0].budget;

@@ -469,6 +469,33 @@ END
     "$tool" report damaged.jsonl --format html | grep -q '"damaged_from_line":5,'
     [ "$("$tool" report damaged.jsonl --format chrome | python3 -c 'import json, sys; print([e["args"] for e in json.load(sys.stdin)["traceEvents"] if e["name"] == "process_labels"])')" = "[{'labels': 'damaged from line 5 on: what follows is left out'}]" ]
     [[ "$("$tool" report run.jsonl --format chrome)" != *process_labels* ]]
+    # A record that is not as it must be is such a line too, and is named.
+    sed 's/"ops":48201/"ops":-1/' run.jsonl > damaged.jsonl
+    what="damaged from line 7 on (summary.ops: must be between 0 and 4611686018427387904, is -1): what follows is left out"
+    run --separate-stderr "$tool" report damaged.jsonl --format json
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "udnnmem: warning: damaged.jsonl: $what" ]
+    [ "$(json 'r["ops"], r["damaged_from_line"], r["damage"]' <<< "$output")" = "(48200, 7, '$what')" ]
+    "$tool" report damaged.jsonl | grep -qF "the trace is $what; the figures are those up to there"
+    sed '4i{"a":1}' run.jsonl > damaged.jsonl
+    "$tool" report damaged.jsonl 2>&1 | grep -q "damaged.jsonl: damaged from line 4 on (kind: is missing): what follows is left out"
+}
+
+@test "report: a trace that was cut short says so, and blames nobody" {
+    head -c -20 run.jsonl > cut.jsonl
+    what="cut short from line 7 on (the program was killed, still runs, or this is not the whole file): what follows is left out"
+    run --separate-stderr "$tool" report cut.jsonl --format json
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "udnnmem: warning: cut.jsonl: $what" ]
+    [ "$(json 'r["ops"], r["damaged_from_line"], r["damage"]' <<< "$output")" = "(48200, 7, '$what')" ]
+    [ "$("$tool" report run.jsonl --format json | json 'r["damage"]')" = None ]
+    "$tool" report cut.jsonl > out
+    grep -qF "the trace is $what; the figures are those up to there" out
+    run ! grep -q "the program was killed, or still runs: figures" out
+    head -n 4 run.jsonl | head -c -5 > cut.jsonl
+    "$tool" report cut.jsonl > out
+    grep -q "no figures are known: it is cut short before its first figures and its first op" out
+    run ! grep -q "killed within" out
 }
 
 @test "a bad trace is one line: file, line, field, rule" {
@@ -476,12 +503,17 @@ END
     : > empty.jsonl
     run "$tool" report empty.jsonl; complained "empty.jsonl: line 1: header: is missing"
     sed 's/"ops":48201/"ops":-1/' run.jsonl > bad.jsonl
-    run "$tool" report bad.jsonl; complained "bad.jsonl: line 7: summary.ops: must be between 0"
+    for command in "plan bad.jsonl --memory 1MiB --link 1" "advise bad.jsonl"; do
+        printf '%s\n' '{"kind":"header","schema":1}' '{"kind":"op","index":0,"duration_ns":5}' '{"kind":"op","index":1,"duration_ns":-5}' > bad.jsonl
+        run "$tool" $command; complained "bad.jsonl: line 3: op.duration_ns: must be between 0"
+    done
+    printf '%s\n' '{"kind":"header","schema":1}' '{"kind":"summary","ops":-1}' > bad.jsonl
+    run "$tool" report bad.jsonl; complained "bad.jsonl: line 2: summary.ops: must be between 0"
     printf '\x28\xb5\x2f\xfdrubbish' > bad.zst
     run "$tool" report bad.zst; complained "bad.zst: "
     run --separate-stderr "$tool" report bad.jsonl run.jsonl --format json
     [ "$status" -eq 0 ]
-    [[ "$stderr" == "udnnmem: warning: bad.jsonl: line 7: summary.ops: must be between 0"*"; left out" ]]
+    [[ "$stderr" == "udnnmem: warning: bad.jsonl: line 2: summary.ops: must be between 0"*"; left out" ]]
     [ "$(json 'r["pid"]' <<< "$output")" = 4711 ]
     run "$tool" report bad.jsonl empty.jsonl
     [ "$status" -eq 2 ]

@@ -464,8 +464,8 @@ function figures() {
   if (r.budget_bytes && r.peak_live_bytes > r.budget_bytes) { const d = element("div"); d.append(element("b", (r.peak_live_bytes / r.budget_bytes).toFixed(2) + " ×"), element("span", "peak live / budget")); boxes.push(d); }
   $("figures").replaceChildren(...boxes);
   const notes = [];
-  if (r.damaged_from_line) notes.push(`The trace is damaged from line ${count(r.damaged_from_line)} on: what follows is left out.`);
-  if (r.ended === false && r.pid) notes.push("The program was killed, or still ran: figures of its last second may be missing.");
+  if (r.damage) notes.push(`The trace is ${r.damage}.`);
+  if (r.ended === false && r.pid && !r.damage) notes.push("The program was killed, or still ran: figures of its last second may be missing.");
   if (r.over_budget) notes.push(`The budget had to be exceeded ${count(r.over_budget)} times: raise it, or make the batch smaller.`);
   if (r.events_dropped) notes.push(`${count(r.events_dropped)} events were not recorded; the figures count them.`);
   for (const o of r.out_of_memory || []) notes.push(o.text);

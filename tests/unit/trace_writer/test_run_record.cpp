@@ -94,6 +94,39 @@ TEST_CASE("what an op was not seen to write is read by it and no more") {
     CHECK(writes("{\"kind\":\"unchanged\",\"ops\":2,\"op\":1,\"buffers\":[7]}\n", 1) == Ids{0, 1});   // it overwrites it: nobody else made it
     CHECK(writes("{\"kind\":\"unchanged\",\"ops\":3,\"op\":0,\"buffers\":[7]}\n", 0) == Ids{0, 1});   // of another iteration
     const auto wrong = parse_run("t", trace + "{\"kind\":\"unchanged\",\"ops\":2,\"op\":2,\"buffers\":[7]}\n");
-    REQUIRE_FALSE(wrong);
-    CHECK(wrong.error().message.find("must be below 2") != std::string::npos);
+    REQUIRE(wrong);
+    CHECK(wrong->damage == "unchanged.op: must be below 2, the number of ops");
+    CHECK((wrong->damaged == 7 && wrong->iteration.ops.size() == 2));
+}
+
+TEST_CASE("a run is read up to a record that is not as it must be, if there is anything to tell by then") {
+    const std::string config = "{\"kind\":\"config\",\"device\":0,\"budget_bytes\":5}\n", fetch = "{\"kind\":\"event\",\"event\":\"fetch\",\"bytes\":1}\n";
+    const std::string buffer = "{\"kind\":\"buffer\",\"id\":0,\"bytes\":8}\n", op = "{\"kind\":\"op\",\"index\":0,\"duration_ns\":1}\n";
+    const auto read = [&](const std::string& text, std::int64_t damaged, const std::string& damage, std::int64_t fetches, std::size_t ops) {
+        const auto run = parse_run("f", header + text);
+        INFO(text << (run ? "" : run.error().message));
+        REQUIRE(run);
+        CHECK(run->damaged == damaged);
+        CHECK(run->damage == damage);
+        CHECK_FALSE(run->cut_short);
+        CHECK(run->events[static_cast<int>(EventKind::fetch)] == fetches);
+        CHECK(run->iteration.ops.size() == ops);
+    };
+    read(config + fetch + "{\"a\":1}\n" + fetch, 4, "kind: is missing", 1, 0);
+    read(config + fetch + "{\"kind\":7}\n" + fetch, 4, "kind: must be text, is 7", 1, 0);
+    read(config + fetch + header + fetch, 4, "header.kind: a trace has one header, this is the second", 1, 0);
+    read(config + fetch + "{\"kind\":\"event\",\"event\":\"fetch\",\"bytes\":true}\n" + fetch, 4, "event.bytes: must be a whole number, is true", 1, 0);
+    // Nothing stays of the record itself, and what it would have replaced does.
+    const auto half = parse_run("f", header + "{\"kind\":\"config\",\"policy\":\"udnn\"}\n{\"kind\":\"summary\",\"ops\":4}\n" + "{\"kind\":\"summary\",\"ops\":5,\"last\":1}\n");
+    CHECK((half && half->summary.ops == 4 && !half->ended && half->damage == "summary.last: must be true or false, is 1"));
+    const auto config_twice = parse_run("f", header + "{\"kind\":\"config\",\"policy\":\"udnn\"}\n{\"kind\":\"config\",\"policy\":\"demand\",\"verify\":-1}\n");
+    CHECK((config_twice && config_twice->configs[0].policy == "udnn"));
+    const auto learned = parse_run("f", header + buffer + op + "{\"kind\":\"learned\",\"ops\":1,\"ideal_ns\":-1}\n");
+    CHECK((learned && learned->iteration.ops.size() == 1));
+    // The iteration's records are as good as others.
+    read(buffer + op + fetch + "\n{\"kind\":\"op\",\"index\":1}\n" + fetch, 6, "op.duration_ns: is missing", 1, 1);
+    read(buffer + op + fetch + "{\"kind\":\"op\",\"index\":1}\n" + fetch + "{\"a\":1}\n", 5, "op.duration_ns: is missing", 1, 1);
+    read(buffer + op + fetch + "{\"a\":1}\n" + "{\"kind\":\"op\",\"index\":1}\n", 5, "kind: is missing", 1, 1);
+    CHECK(error_of(header + buffer + "{\"kind\":\"op\",\"index\":1}\n") == "f: line 3: op.index: ops come in ascending order from 0: must be 0, is 1");
+    CHECK(error_of(header + "{\"a\":1}\n" + config) == "f: line 2: kind: is missing");
 }

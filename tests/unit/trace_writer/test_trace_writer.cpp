@@ -22,6 +22,7 @@
 #include "profiler/trace/run_record.hpp"
 #include "profiler/trace/trace_io.hpp"
 #include "profiler/trace/writer/json_line.hpp"
+#include "profiler/trace/writer/trace_file.hpp"
 #include "profiler/trace/writer/trace_writer.hpp"
 #include "tests/catch.hpp"
 
@@ -255,6 +256,36 @@ TEST_CASE("a file limit stops the trace, not the process, and what is there is r
     REQUIRE(run);
     CHECK(run->events[static_cast<int>(EventKind::fetch)] > 50);
     CHECK(fs::file_size(path) == 20000);
+}
+
+TEST_CASE("of a compressed file that is damaged everything before the damaged block is read; one that ends within a block is cut short") {
+    Folder folder;
+    const std::string header = "{\"kind\":\"header\",\"schema\":1}\n", line = "{\"kind\":\"event\",\"event\":\"fetch\",\"bytes\":1}\n";
+    TraceFile file;
+    REQUIRE(file.open(folder.file("run.zst")) == 0);
+    std::vector<std::int64_t> ends;
+    for (const std::string& block : {header, line + line, line}) {
+        file.append(block);
+        REQUIRE(file.flush() == 0);
+        ends.push_back(file.written());
+    }
+    REQUIRE(file.finish() == 0);
+    const std::string whole = bytes_of(folder.file("run.zst"));
+    const auto read = [&](const std::string& bytes) {
+        std::ofstream(folder.file("other.zst"), std::ios::binary) << bytes;
+        return read_text(folder.file("other.zst"));
+    };
+    const auto at = [&](std::size_t block) { return static_cast<std::size_t>(ends[block]); };
+    std::string damaged = whole;
+    damaged[at(1)] = '\x06';   // of the type that is reserved
+    CHECK(*read(damaged) == header + line + line + "\ndamaged\n");
+    damaged = whole;
+    damaged[at(0)] = '\x06';
+    CHECK(*read(damaged) == header + "\ndamaged\n");
+    CHECK(*read(whole) == header + line + line + line);
+    CHECK(*read(whole.substr(0, at(1))) == header + line + line);   // as a killed program leaves it
+    CHECK(*read(whole.substr(0, at(1) + 8)) == header + line + line + "{");
+    CHECK(*read(whole.substr(0, at(0) + 8)) == header + "{");
 }
 
 TEST_CASE("a killed process leaves all but its last second") {
