@@ -25,7 +25,6 @@ namespace udnnmem::cli {
 namespace {
 
 constexpr const char* preload = "LD_PRELOAD";
-constexpr Bytes least_budget(std::int64_t{1} << 20);
 
 struct RunArguments {
     std::vector<std::string> values = std::vector<std::string>(option_rows().size());
@@ -73,14 +72,6 @@ std::string handed_on(const OptionRow& row, const std::string& value) {
     return names_file(row) ? from_here(value) : value;
 }
 
-// A number without its unit is bytes, which nobody means for a device.
-void check_budget(const OptionRow& row, const std::string& value) {
-    Size size;
-    if (std::string_view(row.variable) != "UDNNMEM_BUDGET" || !parse_value(value, size) || size.form != Size::Form::absolute || size.bytes >= least_budget) return;
-    const bool bare = value.find_first_not_of("0123456789.") == std::string::npos;
-    fail(fmt::format("{} {}: is {}{}", row.flag, shown(value), bare ? value + " bytes: " : "", bare ? "did you mean " + value + "GiB?" : "less than the least that makes sense, " + human(least_budget)));
-}
-
 void run(const RunArguments& arguments) {
     if (arguments.command.empty()) fail("run: no command given: udnnmem run [options] [--] COMMAND...");
     if (arguments.command[0].empty()) fail("run: the command's name is empty: udnnmem run [options] [--] COMMAND...");
@@ -88,7 +79,6 @@ void run(const RunArguments& arguments) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
         if (arguments.values[i].empty()) continue;
         if (auto checked = check_option(rows[i], rows[i].flag, arguments.values[i].c_str()); !checked) fail(checked.error());
-        check_budget(rows[i], arguments.values[i]);
         ::setenv(rows[i].variable, handed_on(rows[i], arguments.values[i]).c_str(), 1);
     }
     const auto options = parse_options();
@@ -120,6 +110,7 @@ std::vector<std::string> take_run_command(std::vector<std::string>& words) {
             continue;
         }
         if (at + 1 == words.size() || next.compare(0, 2, "--") == 0) fail(fmt::format("{}: {} is missing; leave it out for the default, {}", words[at], row->value, row->otherwise));
+        if (auto checked = check_option(*row, words[at], ""); next.empty() && !checked) fail(checked.error());
         ++at;
     }
     const std::size_t first = at < words.size() && words[at] == "--" ? at + 1 : at;

@@ -22,7 +22,7 @@ namespace udnnmem::cli {
 namespace {
 
 constexpr int oldest_driver = 12040;
-constexpr Bytes least_sensible_budget(std::int64_t{1} << 20);   // as `udnnmem run` has it
+constexpr Bytes least_sensible_budget(std::int64_t{1} << 20);
 constexpr double slow_link = 2e9;   // bytes per second: PCIe 3.0 x16 carries 12e9 and more
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }

@@ -40,11 +40,12 @@ constexpr OptionRow rows[] = {
 };
 
 constexpr std::string_view prefix = "UDNNMEM_";
+constexpr Bytes least_budget(std::int64_t{64} << 10);   // of any device
 
 std::string complaint(std::string_view where, std::string_view text, const std::string& wanted, const OptionRow& row) {
     const bool flag = where.substr(0, 2) == "--";
     std::string line(where);
-    line.append(flag ? " " : "=").append(text).append(": expected ").append(wanted);
+    line.append(flag ? " " : "=").append(text.empty() ? "\"\"" : text).append(": expected ").append(wanted);
     line.append(flag ? "; leave it out for " : "; unset it for ").append("the default, ").append(row.otherwise);
     return line;
 }
@@ -61,9 +62,14 @@ Expected<void> check_field(const OptionRow& row, std::string_view where, const c
     if (std::strcmp(row.variable, "UDNNMEM_BUDGET") != 0) return {};
     Size size;
     if (auto r = read(row, where, text, size); !r) return r;
-    const bool nothing = (size.form == Size::Form::absolute && size.bytes.value == 0) || (size.form == Size::Form::share && size.share <= 0);
+    const bool absolute = size.form == Size::Form::absolute;
+    const bool nothing = (absolute && size.bytes.value == 0) || (size.form == Size::Form::share && size.share <= 0);
     if (nothing) return tl::make_unexpected(Error{complaint(where, text, "more than nothing, such as 12GiB, 60% or auto", row)});
-    return {};
+    if (!absolute || size.bytes >= least_budget) return {};
+    // A small number without its unit is bytes, which nobody means for a device.
+    const std::string number(text);
+    if (number.find_first_not_of("0123456789.") == std::string::npos) return tl::make_unexpected(Error{complaint(where, text, "a unit behind it: did you mean " + number + (size.bytes.value < 1024 ? "GiB" : "MiB") + "?", row)});
+    return tl::make_unexpected(Error{complaint(where, text, "at least 64KiB, which is the least that a device maps, such as 12GiB, 60% or auto", row)});
 }
 
 const OptionRow& row_of(std::string_view variable) { return *std::ranges::find(rows, variable, &OptionRow::variable); }

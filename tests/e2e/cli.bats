@@ -67,9 +67,11 @@ json() { python3 -c 'import json, sys; r = json.loads(sys.stdin.readline()); pri
     done
     run "$tool" run --disable true
     [ "$status" -eq 0 ]
-    run "$tool" run --budget 12 true; complained "--budget 12: is 12 bytes: did you mean 12GiB?"
-    run "$tool" run --budget 512KiB true; complained "--budget 512KiB: is less than the least that makes sense, 1.0 MiB"
-    for size in 1MiB 12Gi 60% auto; do "$tool" run --budget $size true; done
+    run "$tool" run --budget 12 true; complained "--budget 12: expected a unit behind it: did you mean 12GiB?; leave it out for the default, auto"
+    run "$tool" run --budget 1KiB true; complained "--budget 1KiB: expected at least 64KiB, which is the least that a device maps, such as 12GiB, 60% or auto; leave it out"
+    UDNNMEM_BUDGET=12 run "$tool" run true; complained "UDNNMEM_BUDGET=12: expected a unit behind it: did you mean 12GiB?; unset it for the default, auto"
+    for size in 512KiB 1MiB 12Gi 60% auto; do "$tool" run --budget $size true; done
+    run "$tool" run --budget "" true; complained '--budget "": expected a size such as 12GiB, 800MiB, 60% or auto; leave it out for the default, auto'
     run "$tool" run ""; complained "run: the command's name is empty"
     for words in --budget "--budget --" "--budget --quiet true"; do run "$tool" run $words; complained "--budget: SIZE is missing"; done
     run "$tool" run --plan -- true; complained "--plan: FILE is missing"
@@ -586,7 +588,9 @@ END
     UDNNMEM_BUDGET=10TiB run "$tool" doctor
     [[ "$output" == *"warn  budget: 10.0 TiB is more than the device has, 32.0 MiB, which is taken instead: lower UDNNMEM_BUDGET"* ]]
     UDNNMEM_BUDGET=12 run "$tool" doctor
-    [[ "$output" == *"warn  budget: 12 B is less than one granule, 64.0 KiB, which is taken instead: raise UDNNMEM_BUDGET"* ]]
+    [[ "$output" == *"fail  option: UDNNMEM_BUDGET=12: expected a unit behind it: did you mean 12GiB?"* ]]
+    UDNNMEM_BUDGET=0.001% run "$tool" doctor
+    [[ "$output" == *"warn  budget: 335 B is less than one granule, 64.0 KiB, which is taken instead: raise UDNNMEM_BUDGET"* ]]
     UDNNMEM_BUDGET=512KiB run "$tool" doctor
     [[ "$output" == *"warn  budget: 512.0 KiB holds hardly any buffer"* ]]
     UDNNMEM_BUDGET=50% run "$tool" doctor

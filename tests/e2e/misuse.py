@@ -32,6 +32,7 @@ def preloaded(libraries=SOFTGPU, cwd=None, **options):
 
 def options():
     for variable, value, wanted in (("UDNNMEM_BUDGET", "12Gig", "expected a size such as 12GiB, 800MiB, 60% or auto; unset it for the default, auto"),
+                                    ("UDNNMEM_BUDGET", "12", "expected a unit behind it: did you mean 12GiB?"), ("UDNNMEM_BUDGET", "1KiB", "expected at least 64KiB"),
                                     ("UDNNMEM_HOST_BUDGET", "-1", "expected a size"), ("UDNNMEM_POLICY", "magic", "expected demand, belady"),
                                     ("UDNNMEM_VERIFY", "2", "expected a share from 0 to 1"), ("UDNNMEM_DEBUG", "loud", "expected error, warn, info or trace"),
                                     ("UDNNMEM_TRACE", "%x", "expected %h (host)"), ("UDNNMEM_DISABLE", "perhaps", "expected 1 or 0")):
@@ -45,7 +46,7 @@ def options():
     case("UDNNMEM_QUIET=1", [], preloaded(UDNNMEM_QUIET=1))
     case("a file for plans where there are none", ["UDNNMEM_PLAN=x.plan: policy demand makes no plan"], preloaded(UDNNMEM_PLAN="x.plan", UDNNMEM_POLICY="demand", UDNNMEM_QUIET=1))
     case("a budget beyond the device", ["a budget of 10995116277760 bytes is more than it has: 33554432 are used"], preloaded(UDNNMEM_BUDGET="10TiB", SOFTGPU_MEMORY="32MiB", UDNNMEM_QUIET=1))
-    case("a budget below a granule", ["a budget of 1024 bytes is less than one granule: 65536 are used", "the budget is exceeded"], preloaded(UDNNMEM_BUDGET="1KiB", UDNNMEM_QUIET=1))
+    case("a budget below a granule", ["a budget of 33554 bytes is less than one granule: 65536 are used", "the budget is exceeded"], preloaded(UDNNMEM_BUDGET="0.1%", SOFTGPU_MEMORY="32MiB", UDNNMEM_QUIET=1))
 
 
 def traces(folder):
