@@ -112,7 +112,7 @@ void add_report_command(CLI::App& app) {
     command->add_option("TRACE", arguments->traces, "trace files (.jsonl or .jsonl.zst); those of several ranks make one report; - for standard input; none: the newest udnnmem.*.jsonl.zst of this folder")->check(file_name());
     CLI::Option* format = command->add_option("--format", arguments->format, "text; html, a page for a browser; json (several traces: an object a line), csv; chrome, for Perfetto and chrome://tracing; pytorch (or torch-snapshot), for pytorch.org/memory_viz")->check(CLI::IsMember(formats))->type_name("FORMAT")->capture_default_str();
     command->add_flag("--json", arguments->json, "the same as --format json")->excludes(format);
-    CLI::Option* model = command->add_flag("--model", arguments->model, "with the models of compute, memory and link, and which binds where (several traces: one of the batch size too)");
+    CLI::Option* model = command->add_flag("--model", arguments->model, "with the models of compute, memory and link, and which binds where, by moves alone (several traces: one of the batch size too)");
     command->add_option("--batch", arguments->batches, "with --model: batch sizes of the traces, where they do not say")->type_name("K,K...")->needs(model);
     command->add_option("--memory", arguments->memory, "with --model: M (the run's budget): 12GiB, 50% of peak live")->type_name("M")->needs(model);
     command->add_option("--link", arguments->link, "with --model: bandwidth to the device and back (the run's own)")->type_name("GBPS[,GBPS]")->needs(model);

@@ -29,7 +29,7 @@ void append_iteration(std::string& to, const Trace& iteration) {
                       counted(static_cast<std::int64_t>(iteration.buffers.size()), "buffer", "buffers"), human(ideal), human(peak_live(iteration)));
 }
 
-// "an iteration takes 12 ms by plan: 93.1 % of the speed with everything resident, 98.0 % of what any plan can reach"
+// "an iteration takes 12 ms by plan, as measured: 93.1 % of the speed with everything resident, 98.0 % of what any plan can reach"
 void append_speed(std::string& to, const RunRecord& run) {
     if (run.has_summary && run.summary.ops > 0 && run.summary.fetches == 0 && run.summary.evictions == 0 && run.summary.drops == 0) {
         to += "  speed            all of it fitted: nothing was moved\n";
@@ -37,7 +37,7 @@ void append_speed(std::string& to, const RunRecord& run) {
     }
     const auto speed = speed_of(run);
     if (!speed || !speed->eta_ideal) return;
-    to += fmt::format("  speed            an iteration takes {} {}: {:.1f} % of the speed with everything resident", human(speed->time), std::string_view(speed->by) == "plan" ? "by plan" : "on demand", 100 * *speed->eta_ideal);
+    to += fmt::format("  speed            an iteration takes {} {}, as measured: {:.1f} % of the speed with everything resident", human(speed->time), std::string_view(speed->by) == "plan" ? "by plan" : "on demand", 100 * *speed->eta_ideal);
     if (speed->eta_bound) to += fmt::format(", {:.1f} % of what moving buffers can reach in this memory", 100 * *speed->eta_bound);
     to += '\n';
 }

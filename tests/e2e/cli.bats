@@ -376,6 +376,22 @@ END
     [[ "$("$tool" report --model b0.jsonl)" != *"batch size"* ]]
 }
 
+@test "report: an iteration's time is said to be measured, or computed and by moves alone" {
+    cat > ran.jsonl <<'END'
+{"kind":"header","schema":1,"name":"r","pid":1}
+{"kind":"link","device":0,"in_bytes_per_second":1e9,"out_bytes_per_second":1e9}
+{"kind":"config","device":0,"budget_bytes":200}
+{"kind":"buffer","id":0,"bytes":100}
+{"kind":"op","index":0,"duration_ns":1000,"writes":[0]}
+{"kind":"summary","ops":2,"evictions":1,"iterations":2,"planned_iterations":1,"planned_ns":1500,"last":true}
+END
+    "$tool" report ran.jsonl --model > out
+    grep -q "speed            an iteration takes 1.5 us by plan, as measured: 66.7 % of the speed" out
+    grep -qF "in 200 B an iteration is computed to take 1.0 us by moves alone (udnnmem plan tries what can be computed again too): compute binds at 1 op" out
+    [ "$("$tool" report ran.jsonl --model --json | json 'r["models"]["binds"]["recompute"]')" = False ]
+    [[ "$("$tool" report --help | tr -s ' \n' ' ')" == *"which binds where, by moves alone"* ]]
+}
+
 @test "report --model: no move takes less than no time to begin" {
     printf '%s\n' '{"kind":"header","schema":1,"name":"r"}' '{"kind":"buffer","id":0,"bytes":10}' '{"kind":"op","index":0,"duration_ns":1000,"writes":[0]}' > moves.jsonl
     for n in 1 2 4; do echo '{"kind":"event","event":"fetch","buffer":0,"bytes":'$((n * 1000000))',"start_ns":0,"end_ns":'$((n * n * 100000))'}'; done >> moves.jsonl
