@@ -20,9 +20,10 @@ std::string why_no_plan(const std::string& error, const policy::Liveness& live, 
     return fmt::format("{}: peak live is {}, memory and host hold {} less: give at least --host {}{}", error, human(live.peak()), human(least - machine.host), exactly(least), recompute ? ", or more memory" : ", more memory, or --recompute auto");
 }
 
-std::string no_plan(const std::string& error, const policy::Liveness& live, const policy::Machine& machine, bool recompute) {
+std::string no_plan(const std::string& error, const policy::Liveness& live, const policy::Machine& machine, bool recompute, std::optional<Bytes> enough) {
     const std::string why = fmt::format("no plan in {}: {}", human(machine.memory), why_no_plan(error, live, machine, recompute));
-    return live.largest_working_set() > machine.memory ? fmt::format("{}: give at least --memory {}", why, exactly(live.largest_working_set())) : why;
+    if (live.largest_working_set() > machine.memory) return fmt::format("{}: give at least --memory {}", why, exactly(live.largest_working_set()));
+    return enough ? fmt::format("{}: --host {} is enough", why, exactly(*enough)) : why;
 }
 
 }  // namespace udnnmem::cli

@@ -2,6 +2,7 @@
 // need not be this one; writes plans and judges them.
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -138,6 +139,17 @@ Row check(const PlanArguments& arguments, const profiler::Trace& trace, policy::
     return row;
 }
 
+// A host budget beside which there is a plan, where that is all that it lacks: what moves whole buffers may need more than
+// peak live exceeds the memory by. `make` plans for a machine.
+std::optional<Bytes> enough_host(const profiler::Trace& trace, policy::Machine machine, const std::function<policy::Plan(const policy::Machine&)>& make) {
+    if (machine.host == Bytes::max()) return std::nullopt;
+    machine.host = Bytes::max();
+    const policy::Outcome without_bound = policy::simulate(trace, machine, make(machine));
+    if (!without_bound.valid) return std::nullopt;
+    machine.host = without_bound.peak_host;
+    return policy::simulate(trace, machine, make(machine)).valid ? std::optional(machine.host) : std::nullopt;
+}
+
 void plan(const PlanArguments& arguments) {
     if (!arguments.emit.empty()) check_output(arguments.emit, arguments.force, std::vector{arguments.trace, arguments.check});
     const auto text = profiler::read_text(arguments.trace);
@@ -229,7 +241,13 @@ void plan(const PlanArguments& arguments) {
         if (row.outcome.valid && (!best || row.outcome.time < best->outcome.time)) best = &row;
     if (!best) {
         if (arguments.json || rows.size() > 1) write_output("", shown_rows, false);
-        const std::string why = no_plan(rows.back().outcome.error, live, machine, options.recompute);
+        const policy::Planner* const planner = policy::find_planner(arguments.policy == "all" || arguments.policy == "udnn" ? "belady" : arguments.policy);  // the simplest that udnn has beside it
+        const auto enough = enough_host(*trace, machine, [&](const policy::Machine& m) {
+            options.time_budget = Nanoseconds(300'000'000);
+            options.progress = {};
+            return arguments.check.empty() ? planner->make_plan(*trace, m, options) : rows.back().plan;
+        });
+        const std::string why = no_plan(rows.back().outcome.error, live, machine, options.recompute, enough);
         if (arguments.check.empty()) fail(why);
         fail(fmt::format("{}: {}{}", arguments.check, why, others.empty() ? "" : ": " + others));
     }

@@ -115,6 +115,15 @@ class Tests:
         least = re.search(r"give at least --host (\d+)", run(*missing, "0").stderr)
         self.complains(f"give at least --host {least[1]}", *missing, int(least[1]) - 1)
         assert run(*missing, "100%").returncode == 0
+        # Whole buffers may need more than peak live lacks: what is said to be enough is.
+        halves = self.folder / "halves.jsonl"   # one of the two buffers must go, whose half would do
+        halves.write_text("".join(json.dumps(r) + "\n" for r in [{"kind": "header", "schema": 1, "name": "halves"}, *({"kind": "buffer", "id": i, "bytes": 100 << 10, "persistent": True} for i in range(2)),
+                                                                {"kind": "op", "index": 0, "duration_ns": 1000, "reads": [0]}, {"kind": "op", "index": 1, "duration_ns": 1000, "reads": [1]}]))
+        for policy in ("udnn", "belady"):
+            missing = ("plan", halves, "--memory", "150KiB", "--link", "25", "--time", "0.1", "--policy", policy, "--host")
+            self.complains("give at least --host 51200B, or more memory: --host 204800B is enough", *missing, "0")
+            self.complains(": --host 204800B is enough", *missing, "51200B")
+            assert run(*missing, "204800B").returncode == 0
         # advise and the models say it in the same words.
         text = run("advise", self.trace, "--link", "25", "--host", "0", "--recompute", "off", "--time", "0.01").stdout
         assert re.search(r"no plan: .*: peak live is [\d.]+ MiB, memory and host hold [\d.]+ MiB less: give at least --host \d+, more memory, or --recompute auto$", text, re.M), text
