@@ -1,8 +1,8 @@
 // The subcommands of `udnnmem`: each lives in a file of its own and hangs itself into the app. To add one,
 // write add_X_command() and name it in main.cpp.
 //
-// A command reports bad usage or input by fail() (one line, exit code 2), and any other exit code than 0
-// by `throw CLI::RuntimeError(code)`.
+// A command reports bad usage or input by fail() (one line, exit code 2), what failed though it was told right by
+// fail_at_work() (exit code 1), and any other exit code than 0 by `throw CLI::RuntimeError(code)`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -31,6 +31,9 @@ void add_advise_command(CLI::App& app);
 [[noreturn]] void fail(const std::string& message);
 [[noreturn]] inline void fail(const Error& error) { fail(error.message); }
 
+// The same with exit code 1: the disk is full, memory is out.
+[[noreturn]] void fail_at_work(const std::string& message);
+
 // "udnnmem: warning: MESSAGE" on stderr.
 void warn(const std::string& message);
 
@@ -45,11 +48,11 @@ std::shared_ptr<CLI::Formatter> help_formatter();
 // Whether what is written to `path` comes out at stdout: "", "-", or what stdout is itself.
 bool is_stdout(const std::string& path);
 
-// Fails, before any work, where the file `path` exists and `force` does not say that it may go, or where it is one of `inputs`.
+// Fails, before any work, where the file `path` cannot be written, exists and `force` does not say that it may go, or is one of `inputs`.
 void check_output(const std::string& path, bool force, std::span<const std::string> inputs);
 
 // Writes what a command has made: to stdout, or to a file, whole or not at all; one that exists is replaced only
-// with `force`. Fails by fail().
+// with `force`. Fails by fail_at_work().
 void write_output(const std::string& path, const std::string& text, bool force);
 
 }  // namespace udnnmem::cli

@@ -1,5 +1,5 @@
-// The command-line tool. Exit codes: 0; 2 bad usage or input; `run` passes the program's own;
-// `doctor` ends with 1 when a check failed.
+// The command-line tool. Exit codes: 0; 1 something failed (a check of `doctor`, a full disk, one of several traces); 2 bad
+// usage or input; `run` passes the program's own.
 #include "shim/cli/commands.hpp"
 
 #include <algorithm>
@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
         return e.get_exit_code();
     } catch (const CLI::Success& e) {
         app.exit(e);
-        return std::cout.flush() ? 0 : 2;
+        return std::cout.flush() ? 0 : 1;
     } catch (const CLI::ParseError& e) {
         std::fprintf(stderr, "udnnmem: %s (%s lists what there is)\n", udnnmem::cli::shown(e.what()).c_str(), help.c_str());
         return 2;
@@ -92,10 +92,10 @@ int main(int argc, char** argv) {
         std::fputs("udnnmem: out of memory:", stderr);
         for (int i = 1; i < argc; ++i) std::fprintf(stderr, " %s", udnnmem::cli::shown(argv[i]).c_str());
         std::fputc('\n', stderr);
-        return 2;
+        return 1;
     } catch (const std::exception& e) {
         std::fprintf(stderr, "udnnmem: %s\n", udnnmem::cli::shown(e.what()).c_str());
-        return 2;
+        return 1;
     }
     return 0;
 }

@@ -14,11 +14,19 @@
 
 namespace udnnmem::cli {
 
-void fail(const std::string& message) {
+namespace {
+
+[[noreturn]] void end(const std::string& message, int code) {
     std::fflush(stdout);
     std::fprintf(stderr, "udnnmem: %s\n", shown(message).c_str());
-    throw CLI::RuntimeError(2);
+    throw CLI::RuntimeError(code);
 }
+
+}  // namespace
+
+void fail(const std::string& message) { end(message, 2); }
+
+void fail_at_work(const std::string& message) { end(message, 1); }
 
 void warn(const std::string& message) { std::fprintf(stderr, "udnnmem: warning: %s\n", shown(message).c_str()); }
 
@@ -50,7 +58,16 @@ bool is_stdout(const std::string& path) {
 
 void check_output(const std::string& path, bool force, std::span<const std::string> inputs) {
     struct stat to {}, from {};
-    if (is_stdout(path) || ::stat(path.c_str(), &to) != 0 || !S_ISREG(to.st_mode)) return;
+    if (is_stdout(path)) return;
+    if (::lstat(path.c_str(), &to) != 0) {
+        const std::string folder = path.substr(0, path.rfind('/') + 1);
+        if (errno != ENOENT || ::access(folder.empty() ? "." : folder.c_str(), W_OK) != 0) fail(path + ": " + std::strerror(errno));
+        return;
+    }
+    if (::stat(path.c_str(), &to) != 0) return;
+    if (S_ISDIR(to.st_mode)) fail(path + ": " + std::strerror(EISDIR));
+    if (::access(path.c_str(), W_OK) != 0) fail(path + ": " + std::strerror(errno));
+    if (!S_ISREG(to.st_mode)) return;
     for (const std::string& input : inputs)
         if (::stat(input.c_str(), &from) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino) fail(path + ": is what is read (" + input + "): name another file to write");
     if (!force) fail(path + ": exists already; -f overwrites it");
@@ -59,11 +76,11 @@ void check_output(const std::string& path, bool force, std::span<const std::stri
 void write_output(const std::string& path, const std::string& text, bool force) {
     if (is_stdout(path)) {
         if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-            fail(std::string("cannot write to standard output: ") + std::strerror(errno));
+            fail_at_work(std::string("cannot write to standard output: ") + std::strerror(errno));
         return;
     }
     check_output(path, force, {});
-    if (const auto written = profiler::write_file(path, text, force); !written) fail(written.error());
+    if (const auto written = profiler::write_file(path, text, force); !written) fail_at_work(written.error().message);
 }
 
 }  // namespace udnnmem::cli

@@ -254,7 +254,7 @@ void plan(const PlanArguments& arguments) {
     if (!arguments.emit.empty()) {
         const policy::PlanFile file{best->plan, trace->header.name, machine.memory, machine.link_in, machine.link_out, best->outcome.time};
         if (is_stdout(arguments.emit)) return write_output("", policy::format_plan(file), false);
-        if (const auto written = policy::write_plan(arguments.emit, file); !written) fail(written.error());
+        if (const auto written = policy::write_plan(arguments.emit, file); !written) fail_at_work(written.error().message);
     }
     write_output("", shown_rows, false);
 }

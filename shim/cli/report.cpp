@@ -82,7 +82,7 @@ void report(ReportArguments arguments) {
     for (std::size_t i = 0; i < arguments.traces.size(); ++i) {
         auto run = profiler::read_run(arguments.traces[i]);
         if (!run && arguments.traces.size() == 1) fail(run.error());
-        if (!run) {  // a rank that died early keeps nobody from looking at the others
+        if (!run) {  // a rank that died early keeps nobody from looking at the others, but is no success
             warn(run.error().message + "; left out");
             continue;
         }
@@ -101,7 +101,9 @@ void report(ReportArguments arguments) {
     if (arguments.model) add_models(reports, arguments);
     if (is_stdout(arguments.output) && (formats.at(arguments.format) == report_html || formats.at(arguments.format) == report_snapshot) && ::isatty(STDOUT_FILENO))
         fail("--format " + arguments.format + " is not for a terminal: name a file with -o");
+    const bool all = reports.size() == arguments.traces.size();
     write_output(arguments.output, formats.at(arguments.format)(reports), arguments.force);
+    if (!all) throw CLI::RuntimeError(1);
 }
 
 }  // namespace

@@ -142,7 +142,12 @@ class Tests:
         plan.write_text(done.stdout)
         assert run("plan", self.trace, "--check", plan).returncode == 0
         assert run("plan", self.trace, "--memory", "50%", "--link", "20", "--policy", "g10", "--emit", "/dev/null").returncode == 0
-        self.complains("No space left", "plan", self.trace, "--memory", "50%", "--link", "20", "--policy", "g10", "--emit", "/dev/full")
+        full = run("plan", self.trace, "--memory", "50%", "--link", "20", "--policy", "g10", "--emit", "/dev/full")
+        assert full.returncode == 1 and full.stderr == "udnnmem: /dev/full: No space left on device\n", full
+        with open("/dev/full", "w") as file:
+            for command in (("plan", self.trace, "--memory", "50%", "--link", "20", "--policy", "g10"), ("advise", self.trace, "--time", "0.001", "--link", "25")):
+                done = subprocess.run([BUILD / "udnnmem", *command], stdout=file, stderr=subprocess.PIPE, text=True)
+                assert done.returncode == 1 and "No space left on device" in done.stderr, done
         self.complains("--emit: is empty", "plan", self.trace, "--memory", "50%", "--link", "20", "--emit", "")
         self.complains("is what is read", "plan", self.trace, "--memory", "50%", "--link", "20", "--emit", self.trace, "-f")
 
