@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 #include <strings.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -24,6 +25,24 @@ bool take_number(std::string_view& text, double& to) {
     if (error != std::errc() || !std::isfinite(to)) return false;
     text.remove_prefix(static_cast<std::size_t>(end - text.data()));
     return true;
+}
+
+// Where a glob has a bracket that nothing closes, or a backslash with nothing behind it, which fnmatch(3) does not match as it
+// was meant. npos: nowhere.
+std::size_t broken_at(std::string_view glob) {
+    for (std::size_t at = 0; at < glob.size(); ++at) {
+        if (glob[at] == '\\') {
+            if (++at == glob.size()) return at - 1;
+            continue;
+        }
+        if (glob[at] != '[') continue;
+        std::size_t inside = at + 1;
+        if (inside < glob.size() && (glob[inside] == '!' || glob[inside] == '^')) ++inside;
+        const std::size_t end = glob.find(']', inside + 1);   // one that comes first stands for itself
+        if (end == std::string_view::npos) return at;
+        at = end;
+    }
+    return std::string_view::npos;
 }
 
 }  // namespace
@@ -137,7 +156,11 @@ Expected<void> parse_value(std::string_view text, Globs& to) {
     Globs read;
     while (true) {
         const std::size_t comma = text.find(',');
-        const std::string_view one = text.substr(0, comma);
+        std::string_view one = text.substr(0, comma);
+        one.remove_prefix(std::min(one.find_first_not_of(' '), one.size()));
+        one = one.substr(0, one.find_last_not_of(' ') + 1);
+        if (const std::size_t at = broken_at(one); at != std::string_view::npos)
+            return expected_was((one[at] == '[' ? "a ] for the [ of " : "a character behind the \\ of ") + std::string(one) + (one[at] == '[' ? ", or \\[ for a bracket" : ", or \\\\ for a backslash"));
         if (one.empty()) return expected_was("names or globs separated by commas, such as python*,train");
         read.patterns.emplace_back(one);
         if (comma == std::string_view::npos) break;

@@ -43,6 +43,8 @@ def options():
     case("UDNNMEM_DISABLE=1 beside a wrong value", [], preloaded(UDNNMEM_DISABLE=1, UDNNMEM_BUDGET="12Gig"))
     case("UDNNMEM_ONLY=other", [], preloaded(UDNNMEM_ONLY="other*"))
     case("UDNNMEM_ONLY=digits*", ["manages device 0", "device 0: budget"], preloaded(UDNNMEM_ONLY="other*,digits-r*"))
+    case("UDNNMEM_ONLY, with spaces", ["manages device 0", "device 0: budget"], preloaded(UDNNMEM_ONLY="other*, digits-r*"))
+    case("UDNNMEM_ONLY, a broken glob", ["UDNNMEM_ONLY=[a: expected a ] for the [ of [a"], preloaded(UDNNMEM_ONLY="[a"))
     case("UDNNMEM_QUIET=1", [], preloaded(UDNNMEM_QUIET=1))
     case("a file for plans where there are none", ["UDNNMEM_PLAN=x.plan: policy demand makes no plan"], preloaded(UDNNMEM_PLAN="x.plan", UDNNMEM_POLICY="demand", UDNNMEM_QUIET=1))
     case("a budget beyond the device", ["a budget of 10995116277760 bytes is more than it has: 33554432 are used"], preloaded(UDNNMEM_BUDGET="10TiB", SOFTGPU_MEMORY="32MiB", UDNNMEM_QUIET=1))

@@ -125,6 +125,11 @@ TEST_CASE("a wrong value is one line: what, where, what was expected, how to be 
     CHECK(error_of({{"UDNNMEM_DEBUG", "loud"}}).find("error, warn, info or trace") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_DISABLE", "maybe"}}).find("1 or 0 (also on, yes, true and off, no, false)") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_ONLY", "python,,train"}}).find("globs") != std::string::npos);
+    for (const char* nothing : {" ", "python, ,train", "python,"}) CHECK(error_of({{"UDNNMEM_ONLY", nothing}}).find("globs") != std::string::npos);
+    CHECK(error_of({{"UDNNMEM_ONLY", "train,[a"}}) == "UDNNMEM_ONLY=train,[a: expected a ] for the [ of [a, or \\[ for a bracket; unset it for the default, *");
+    for (const char* open : {"a[", "[]", "[!]", "[^]a", "\\\\[a", "[a]["}) CHECK(error_of({{"UDNNMEM_ONLY", open}}).find("expected a ] for the [ of ") != std::string::npos);
+    CHECK(error_of({{"UDNNMEM_ONLY", "a\\"}}).find("expected a character behind the \\ of a\\, or \\\\ for") != std::string::npos);
+    for (const char* good : {"[ab]*", "[]a]", "[!]]", "[[:alpha:]]x", "\\[a", "a]", "a\\\\"}) CHECK(error_of({{"UDNNMEM_ONLY", good}}) == "(no error)");
     CHECK(error_of({{"UDNNMEM_TRACE", "out.%x.zst"}}).find("\"%x\"") != std::string::npos);
     for (const auto& row : option_rows()) CHECK(error_of({{row.variable, "\x01?,"}}).find('\n') == std::string::npos);
 }
@@ -200,6 +205,8 @@ TEST_CASE("UDNNMEM_ONLY knows this process by its names") {
     auto options = parse({});
     CHECK(is_managed_process(*options));
     options = parse({{"UDNNMEM_ONLY", "unit-opt*"}});
+    CHECK(is_managed_process(*options));
+    options = parse({{"UDNNMEM_ONLY", "python*, unit-opt* "}});   // the spaces are nobody's name
     CHECK(is_managed_process(*options));
     options = parse({{"UDNNMEM_ONLY", "python*,train"}});
     CHECK_FALSE(is_managed_process(*options));
