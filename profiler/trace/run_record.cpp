@@ -117,6 +117,7 @@ class Reader {
                record.read_number_or("out_bytes_per_second", 0, 0, link.out_bytes_per_second) &&
                record.read_number_or("both_in_bytes_per_second", 0, 0, link.both_in_bytes_per_second) &&
                record.read_number_or("both_out_bytes_per_second", 0, 0, link.both_out_bytes_per_second) && take_sizes(record, link);
+        if (good && links.size() == run.links.size()) run.remeasured.push_back(device);
         if (good) run.links = std::move(links);
         return good;
     }

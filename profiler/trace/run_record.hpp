@@ -30,6 +30,7 @@ struct RunRecord {
     RunHeader header;                 // name from the program; version "" where the file is a bare iteration trace
     std::vector<RunConfig> configs;   // by device, ascending; the last of each
     std::vector<RunLink> links;       // likewise
+    std::vector<std::int32_t> remeasured;  // devices whose link was told more than once: the last by the run's own moves, as it ends
     RunSummary summary;
     bool has_summary = false;
     std::int64_t damaged = 0;         // line from which on the file could not be read; 0: all of it could

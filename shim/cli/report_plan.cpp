@@ -74,7 +74,7 @@ void append_plan(std::string& to, const RunRecord& run) {
         to += a.measured.value ? fmt::format("{} by it, {}\n", human(a.measured), a.kept ? "kept" : "given up") : "not measured yet\n";
     }
     for (const Misprediction& m : std::span(run.mispredictions).first(std::min(run.mispredictions.size(), most_mispredictions)))
-        to += fmt::format("  stepped out      {} at {}, where {} was expected\n", counted(m.times, "time", "times"), shown(m.seen), shown(m.expected));
+        to += fmt::format("  stepped out      {} at {}, where {} was expected\n", counted(m.times, "time", "times"), shown(m.seen), m.seen == m.expected ? "it, but of another shape or with other buffers," : shown(m.expected));
     for (const NotReplayable& r : std::span(run.not_replayable).first(std::min(run.not_replayable.size(), most_refusals)))
         to += fmt::format("  not run again    {} of {}: it {}\n", counted(r.ops, "op", "ops"), shown(r.kernel), shown(r.why));
     const std::vector<std::int64_t> delays = delays_of(run.steps);

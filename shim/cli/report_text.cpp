@@ -55,7 +55,8 @@ void append_figures(std::string& to, const RunRecord& run) {
     to += fmt::format("  from host frames {}\n", counted(s.served_from_host, "op", "ops"));
     to += fmt::format("  verified moves   {}, {} differed\n", human_count(s.verified_moves), human_count(s.failed_verifications));
     if (s.iterations) {
-        to += fmt::format("  by plan          {} of {} followed, stepped out {}", human_count(s.planned_iterations), counted(s.iterations, "iteration", "iterations"), counted(s.strayed, "time", "times"));
+        to += fmt::format("  by plan          {} of {} followed to the end", human_count(s.planned_iterations), counted(s.iterations, "iteration that was", "iterations that were"));
+        if (s.strayed) to += fmt::format("; {} another op came than was expected", counted(s.strayed, "time", "times"));
         if (s.planned_iterations) to += fmt::format("; {} each, {} promised", human(s.planned_ns), human(s.promised_ns));
         if (s.demand_ns.value) to += fmt::format("; {} on demand", human(s.demand_ns));
         to += '\n';
@@ -168,8 +169,9 @@ std::string report_text(std::span<const Report> reports) {
             text += fmt::format("  device {}         {}, {}; budget {}, host budget {}, policy {}\n", config.device, shown(config.device_name), human(config.memory), human(config.budget),
                                 human(config.host_budget), shown(config.policy));
         // A run that moved anything ends with the rates that its own moves reached, one way at a time; both ways at once are measured at the start alone.
-        const bool by_moves = run.ended && run.summary.bytes_in + run.summary.bytes_out > Bytes(0);
+        const bool moved = run.summary.bytes_in + run.summary.bytes_out > Bytes(0);
         for (const RunLink& link : run.links) {
+            const bool by_moves = moved && (run.ended || std::find(run.remeasured.begin(), run.remeasured.end(), link.device) != run.remeasured.end());
             text += fmt::format("  link {}           {} in, {} out, measured {}\n", link.device, human_rate(link.in_bytes_per_second), human_rate(link.out_bytes_per_second), by_moves ? "while running" : "at the start");
             if (link.both_in_bytes_per_second > 0 && link.both_out_bytes_per_second > 0)
                 text += fmt::format("  link {}           {} in and {} out at once, measured at the start\n", link.device, human_rate(link.both_in_bytes_per_second), human_rate(link.both_out_bytes_per_second));

@@ -196,14 +196,21 @@ UDNNMEM_QUIET=0" ]
 {"kind":"summary","ops":1,"allocations":1,"fetches":1,"evictions":1,"stalls":1,"iterations":1,"strayed":1,"over_budget":1,"deadlines":1,"bytes_in":5,"wall_ns":1000000000000,"last":true}
 {"kind":"sequence","id":0,"first":"a","ops":1,"turns":1,"iterations":1,"planned_iterations":0,"given_up":1}
 {"kind":"misprediction","expected":"e","seen":"s","times":1}
+{"kind":"misprediction","expected":"same","seen":"same","times":2}
 END
     run "$tool" report one.jsonl
-    for words in "16 min 40 s, 1 op, 1 buffer made" "in 1 fetch" "in 1 eviction," "1 launch waited" "0 of 1 iteration followed, stepped out 1 time" "1 time: raise" "1 launch was held" "1 op from a: 0 of 1 iteration by plan, 1 turn; 1 plan given up" "stepped out      1 time at s" \
+    for words in "16 min 40 s, 1 op, 1 buffer made" "in 1 fetch" "in 1 eviction," "1 launch waited" "0 of 1 iteration that was followed to the end; 1 time another op came than was expected" "1 time: raise" "1 launch was held" "1 op from a: 0 of 1 iteration by plan, 1 turn; 1 plan given up" "stepped out      1 time at s, where e was expected" \
+        "stepped out      2 times at same, where it, but of another shape or with other buffers, was expected" \
         "12.00 GB/s in, 13.00 GB/s out, measured while running" "8.00 GB/s in and 9.00 GB/s out at once, measured at the start"; do
         [[ "$output" == *"$words"* ]] || { echo "$words"; return 1; }
     done
     sed 's/"last":true/"last":false/' one.jsonl > cut.jsonl
     "$tool" report cut.jsonl | grep -q "12.00 GB/s in, 13.00 GB/s out, measured at the start"
+    sed -n 2p one.jsonl | sed 's/12e9/11e9/' >> cut.jsonl   # the last before the end
+    "$tool" report cut.jsonl | grep -q "11.00 GB/s in, 13.00 GB/s out, measured while running"
+    sed 's/,"strayed":1//' one.jsonl > straight.jsonl
+    "$tool" report straight.jsonl > out
+    grep -q "0 of 1 iteration that was followed to the end$" out
 }
 
 @test "report of several traces as text: columns that are told apart" {
