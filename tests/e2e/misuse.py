@@ -77,6 +77,10 @@ def traces(folder):
     loud = preloaded(UDNNMEM_TRACE=folder / "loud.jsonl")
     case("a trace, and what to type to read it", [f"policy udnn, trace {folder}/loud.jsonl", f"verified moves; udnnmem report {folder}/loud.jsonl"], loud)
     case("a name that a shell would take apart", ["manages device 0", f"verified moves; udnnmem report '{folder}/my run.jsonl'"], preloaded(UDNNMEM_TRACE=folder / "my run.jsonl"))
+    for what, path, said in (("that exists", taken, f"{taken}: it exists already"), ("in a folder that is not there", "/nonexistent/t.zst", "/nonexistent/t.zst: No such file"), ("without a name", "%q{NOBODY}", ": its name is empty; the run goes on")):
+        lost = preloaded(UDNNMEM_TRACE=path)
+        case(f"a trace {what} is not promised", ["manages device 0", f"cannot write the trace{' ' if path != '%q{NOBODY}' else ''}{said}", "device 0: budget"] + ["NOBODY has no value here"] * (path == "%q{NOBODY}"), lost)
+        suite.check(", trace " not in lost.error, f"a trace {what}: the first line does not name it", lost.tail())
     case("a trace that was lost is not offered", ["manages device 0", "cannot write the trace /dev/full", "device 0: budget"], preloaded(UDNNMEM_TRACE="/dev/full"))
 
     where = folder / "default"

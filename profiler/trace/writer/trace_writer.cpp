@@ -143,10 +143,10 @@ struct TraceWriter::State {
     void complain(int reason) {
         broken.store(true, std::memory_order_relaxed);
         if (!settings.warn) return;
-        std::string message = "cannot write the trace " + settings.path + ": ";
+        std::string message = "cannot write the trace" + (settings.path.empty() ? settings.path : " " + settings.path) + ": ";
         struct stat is {};
         const bool folder = reason == EEXIST && ::stat(settings.path.c_str(), &is) == 0 && S_ISDIR(is.st_mode);
-        message += folder ? "it is a directory: name a file" : reason == EEXIST ? "it exists already" : std::strerror(reason);
+        message += settings.path.empty() ? "its name is empty" : folder ? "it is a directory: name a file" : reason == EEXIST ? "it exists already" : std::strerror(reason);
         message += "; the run goes on without it (UDNNMEM_TRACE names another file, with %p for the process id, or off)";
         settings.warn(message.c_str());
     }
