@@ -23,11 +23,13 @@ void add_options_table_command(CLI::App& app) {
     });
 }
 
-// Fails for a word of `words` that looks like an option and is none of the command's: before what else is wrong, which may follow from it.
+// Fails for a word of `words` that looks like an option and is none of the command's, then for an option without its value: before
+// what else is wrong, which may follow from it.
 void check_options(const CLI::App& command, const std::vector<std::string>& words) {
     std::vector<std::string_view> names;
     for (const CLI::Option* option : command.get_options())
         for (const std::string& name : option->get_lnames()) names.push_back(name);
+    std::string missing;
     for (std::size_t i = 1; i < words.size() && words[i] != "--"; ++i) {
         const std::string& word = words[i];
         if (word.size() < 2 || word[0] != '-' || word[1] == '.' || (word[1] >= '0' && word[1] <= '9')) continue;
@@ -35,12 +37,16 @@ void check_options(const CLI::App& command, const std::vector<std::string>& word
         const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);  // -oFILE
         const CLI::Option* const option = command.get_option_no_throw(name);
         if (option) {
-            if (word == name && option->get_items_expected_max() > 0) ++i;  // its value
+            if (option->get_items_expected_max() == 0) continue;
+            const bool apart = word == name;
+            if (missing.empty() && (word == name + "=" || (apart && (i + 1 == words.size() || words[i + 1].compare(0, 2, "--") == 0)))) missing = name + ": " + option->get_type_name().substr(0, option->get_type_name().find(':')) + " is missing";  // "FORMAT:{text,...}"
+            if (apart) ++i;  // its value
             continue;
         }
         const auto nearest = is_long ? udnnmem::nearest_spelling(std::string_view(name).substr(2), names) : std::string_view();
         udnnmem::cli::fail("unknown option " + name + (nearest.empty() ? "" : "; did you mean --" + std::string(nearest) + "?") + " (udnnmem " + words[0] + " --help lists what there is)");
     }
+    if (!missing.empty()) udnnmem::cli::fail(missing + " (udnnmem " + words[0] + " --help says more)");
 }
 
 }  // namespace

@@ -102,15 +102,17 @@ std::vector<std::string> take_run_command(std::vector<std::string>& words) {
     std::size_t at = 1;
     for (; at < words.size() && words[at] != "--" && words[at].size() > 1 && words[at][0] == '-'; ++at) {
         const auto rows = option_rows();
-        const auto row = std::find_if(rows.begin(), rows.end(), [&](const OptionRow& r) { return words[at] == r.flag || words[at] == short_flag(r); });
-        if (row == rows.end()) continue;
-        const std::string next = at + 1 < words.size() ? words[at + 1] : "";
+        const bool empty = words[at].size() > 3 && words[at].back() == '=';   // "--trace="
+        const std::string flag = words[at].substr(0, words[at].size() - empty);
+        const auto row = std::find_if(rows.begin(), rows.end(), [&](const OptionRow& r) { return flag == r.flag || flag == short_flag(r); });
+        if (row == rows.end() || (empty && !*row->value)) continue;
+        const std::string next = at + 1 < words.size() && !empty ? words[at + 1] : "";
         if (!*row->value) {  // no program has such a name
             if (next == "0" || next == "1" || next == "on" || next == "off") fail(fmt::format("{0} {1}: {0} takes no value of its own: leave the {1} out, or write {0}={1}", row->flag, next));
             continue;
         }
-        if (at + 1 == words.size() || next.compare(0, 2, "--") == 0) fail(fmt::format("{}: {} is missing; leave it out for the default, {}", words[at], row->value, row->otherwise));
-        if (auto checked = check_option(*row, words[at], ""); next.empty() && !checked) fail(checked.error());
+        if (auto checked = check_option(*row, flag, ""); next.empty() && at + 1 < words.size() && !empty && !checked) fail(checked.error());
+        if (next.empty() || next.compare(0, 2, "--") == 0) fail(fmt::format("{}: {} is missing; leave it out for the default, {}", flag, row->value, row->otherwise));
         ++at;
     }
     const std::size_t first = at < words.size() && words[at] == "--" ? at + 1 : at;

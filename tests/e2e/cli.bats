@@ -77,6 +77,16 @@ json() { python3 -c 'import json, sys; r = json.loads(sys.stdin.readline()); pri
     run "$tool" run --plan -- true; complained "--plan: FILE is missing"
     run "$tool" run --trace -- true; complained "--trace: PATTERN is missing"
     run "$tool" run -o -- true; complained "-o: PATTERN is missing"
+    for flag in trace:PATTERN only:GLOBS iteration-mark:NAME plan:FILE budget:SIZE; do
+        run "$tool" run --${flag%:*}= true; complained "--${flag%:*}: ${flag#*:} is missing; leave it out for the default, "
+    done
+    run "$tool" run --trace "" true; complained "--trace: PATTERN is missing; leave it out"
+    run "$tool" plan run.jsonl --emit; complained "--emit: FILE is missing (udnnmem plan --help says more)"
+    run "$tool" plan run.jsonl --emit=; complained "--emit: FILE is missing"
+    run "$tool" plan run.jsonl --emit --memory 3; complained "--emit: FILE is missing"
+    run "$tool" report run.jsonl -o; complained "-o: FILE is missing"
+    run "$tool" report run.jsonl --format; complained "--format: FORMAT is missing (udnnmem report --help"
+    run "$tool" advise run.jsonl --link --json; complained "--link: GBPS[,GBPS] is missing"
     run "$tool" run -o - true; complained "--trace -: expected a file's name"
     run "$tool" run --disable=banana true; complained "--disable banana: expected 1 or 0 (also on, yes, true and off, no, false)"
     run "$tool" top abc; complained "PID: expected a process id, is abc"
