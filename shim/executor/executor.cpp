@@ -154,7 +154,7 @@ void Executor::begin_iteration() {
 
 // What graphs do node by node is compared with what they did whole, once it runs by the best plan for it.
 void Executor::judge_pieces() {
-    if (!pieces_.load() || active_ == whole_graphs_.get() || active_->stage != Course::Stage::planned || !active_->judgeable()) return;
+    if (!pieces_.load() || !whole_graphs_ || active_ == whole_graphs_.get() || active_->stage != Course::Stage::planned || !active_->judgeable()) return;
     const Nanoseconds pieces = active_->typical(), whole = whole_graphs_->typical();
     if (whole.value && static_cast<double>(pieces.value) > kMoreThanWhole * static_cast<double>(whole.value)) launch_whole_again(pieces, whole, "");
 }

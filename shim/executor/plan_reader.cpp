@@ -75,7 +75,8 @@ bool PlanReader::finish() {
 
 bool PlanReader::take_plans(Record& record) {
     seen_ = true;
-    return record.read_text("device", plans.device) && record.read_text("policy", plans.policy) && record.read_integer("granule_bytes", 1, kMost, plans.granule.value);
+    return record.read_text("device", plans.device) && record.read_text("policy", plans.policy) && record.read_integer("granule_bytes", 1, kMost, plans.granule.value) &&
+           record.read_flag_or("node_by_node", false, plans.node_by_node);
 }
 
 bool PlanReader::take_course(Record& record) {

@@ -126,8 +126,8 @@ std::string proof_line(std::int64_t k, const replay::KnownOp& op) {
 
 bool storable(const replay::KnownOp& op) { return op.proven && (op.kind != replay::Launch::Kind::kernel || op.code); }
 
-std::string plans_line(const std::string& device, const std::string& policy, Bytes granule) {
-    return JsonLine("plans").add("device", device).add("policy", policy).add("granule_bytes", granule).finish();
+std::string plans_line(const std::string& device, const std::string& policy, Bytes granule, bool node_by_node) {
+    return JsonLine("plans").add("device", device).add("policy", policy).add("granule_bytes", granule).add("node_by_node", node_by_node).finish();
 }
 
 std::string course_lines(const Sequence& sequence, const profiler::Trace& seen, const replay::Known* known, const Rows& rows) {

@@ -38,6 +38,7 @@ void Executor::load() {
         courses_.push_back(std::make_shared<Course>(learned_++, std::move(stored.sequence), std::move(stored.seen), std::move(stored.known), std::move(stored.rows)));
     }
     if (courses_.empty()) return;
+    pieces_.store(plans->node_by_node);   // or what was stored would not come
     pager_.expect_live(static_cast<std::size_t>(live));   // what will be dropped may be allocated although there is room for it nowhere
     settings_.say(std::to_string(courses_.size()) + " stored plans, from " + settings_.plan_file);
     on_.store(true);
@@ -99,6 +100,7 @@ void Executor::discard_stored(const std::string& why) {
     if (active_ && active_->unseen()) active_ = nullptr, following_ = false;
     if (last_ && last_->unseen()) last_ = nullptr;
     std::erase_if(courses_, gone);
+    if (!whole_graphs_) pieces_.store(false);
     if (std::none_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->known != nullptr; })) pager_.expect_live(0);
 }
 
@@ -146,7 +148,7 @@ void Executor::store() noexcept try {
             stores_later_ = true;
             return;
         }
-        lines = plans_line(settings_.device_name(device_->device()), settings_.planner->name, Bytes(static_cast<std::int64_t>(device_->granule())));
+        lines = plans_line(settings_.device_name(device_->device()), settings_.planner->name, Bytes(static_cast<std::int64_t>(device_->granule())), pieces_.load());
         for (const CoursePointer& c : courses_)
             if (auto rows = c->worth_storing()) worth.emplace_back(c, std::move(rows));
     }
@@ -154,7 +156,7 @@ void Executor::store() noexcept try {
     for (const auto& [course, rows] : worth)
         lines += course_lines(course->sequence, course->seen.ops.empty() ? course->sequence.plan_trace : course->seen, course->proven ? course->known.get() : nullptr, *rows);
     const auto written = write_plans(settings_.plan_file, lines);
-    if (!written && !std::exchange(told_not_stored_, true)) settings_.note("the plan cannot be stored: " + written.error().message);
+    if (!written && !std::exchange(told_not_stored_, true)) settings_.note("the plan cannot be stored: " + written.error().message + "; UDNNMEM_PLAN takes a file in a folder that can be written to");
 } catch (const std::exception&) {  // no memory: it is not stored
 }
 

@@ -67,6 +67,18 @@ def other_code(suite, file):
     suite.check(drops["other code"] == 0, "proofs do not hold for other code", f"    {drops}")
 
 
+def node_by_node(suite, file):
+    """Graphs whose plan launches them node by node: the next start does so too, without having launched them whole."""
+    steps, took = 30, []
+    for what in ("first start", "second start"):
+        done = Run([WORKLOADS / "graph_steps", 2, 16, steps, 16], environment(preload=True, SOFTGPU_TIME="model:5e9:3e9", SOFTGPU_H2D=3e8, SOFTGPU_D2H=3e8, SOFTGPU_GRANULARITY=4096,
+                   SOFTGPU_MEMORY="64MiB", UDNNMEM_BUDGET=1_671_168, UDNNMEM_RECOMPUTE="off", UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info"), limit=120)
+        found = FOLLOWED.search(done.error)
+        suite.check(done.status == 0 and found, f"{what} of graphs: by plan", done.tail(12))
+        took.append((int(found[2]), int(found[3])) if found else (0, 0))
+    suite.check(took[1][0] >= steps - 4 and 0 < took[1][1] <= 1.01 * took[0][1], "second start of graphs: node by node, soon", f"    {took}\n{done.tail(12)}")
+
+
 def other_memory(suite, file):
     """Much of the budget is taken by what is not there yet when the next start begins."""
     for what in ("first start", "second start"):
@@ -122,8 +134,9 @@ def main():
             suite.check(len(said) == notes, f"{what}: {notes} lines about the plan", f"    {said}")
             return done, followed(done), said
 
-        other_memory(suite, file)
-        file.unlink()
+        for case in (other_memory, node_by_node):
+            case(suite, file)
+            file.unlink()
         without_host_memory(suite, file)
         file.unlink()
         other_code(suite, file)

@@ -100,7 +100,7 @@ std::string lines() {
     profiler::Trace seen = sequence().plan_trace;
     seen.ops[1].writes.clear();
     const replay::Known all = known();
-    return executor::plans_line("a device", "udnn", Bytes(4096)) + executor::course_lines(sequence(), seen, &all, rows()) + executor::course_lines(sequence(), seen, &all, rows());
+    return executor::plans_line("a device", "udnn", Bytes(4096), true) + executor::course_lines(sequence(), seen, &all, rows()) + executor::course_lines(sequence(), seen, &all, rows());
 }
 
 std::string contents(const std::string& path) {
@@ -121,6 +121,7 @@ TEST_CASE("stored plans are read as they were written") {
     CHECK(read->device == "a device");
     CHECK(read->policy == "udnn");
     CHECK(read->granule.value == 4096);
+    CHECK(read->node_by_node);
     REQUIRE(read->courses.size() == 2);
     for (const executor::StoredCourse& course : read->courses) {
         const Sequence expected = sequence(), &got = course.sequence;
