@@ -29,6 +29,7 @@ class Course {
     const int id;
     const Sequence sequence;
     const Nanoseconds longest;                  // of its ops, as it was learned
+    const Bytes bytes;                          // of all that they name and that can move
     Follower follower;
     std::int32_t step = Follower::nowhere;      // that the last op is
     StreamsOf streams;                          // in which its ops were last

@@ -10,6 +10,7 @@ namespace udnnmem::executor {
 namespace {
 
 constexpr std::chrono::milliseconds kPatience(100);   // with a planner, when the program ends
+constexpr double kSameMemory = 1.1;                   // of two sequences that are the same but for how graphs are launched
 constexpr double kMoreThanWhole = 1.02;               // an iteration of graphs node by node may take so much longer than of whole ones
 constexpr std::size_t kMispredictions = 256;          // kinds of them that are told apart
 
@@ -152,9 +153,16 @@ void Executor::begin_iteration() {
     active_->begin(last_tag_);
 }
 
+// Whether it is what `whole_graphs_` was, node by node: it names the same memory, or nearly so. With mutex_ held.
+bool Executor::is_in_pieces(const Course& course) const {
+    if (!pieces_.load() || !whole_graphs_ || &course == whole_graphs_.get()) return false;
+    const auto [less, more] = std::minmax(static_cast<double>(course.bytes.value), static_cast<double>(whole_graphs_->bytes.value));
+    return more <= kSameMemory * less;
+}
+
 // What graphs do node by node is compared with what they did whole, once it runs by the best plan for it.
 void Executor::judge_pieces() {
-    if (!pieces_.load() || !whole_graphs_ || active_ == whole_graphs_.get() || active_->stage != Course::Stage::planned || !active_->judgeable()) return;
+    if (!is_in_pieces(*active_) || active_->stage != Course::Stage::planned || !active_->judgeable()) return;
     const Nanoseconds pieces = active_->typical(), whole = whole_graphs_->typical();
     if (whole.value && static_cast<double>(pieces.value) > kMoreThanWhole * static_cast<double>(whole.value)) launch_whole_again(pieces, whole, "");
 }

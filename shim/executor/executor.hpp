@@ -221,6 +221,7 @@ class Executor {
     bool may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b);
     void strayed(const Course& from, std::int32_t expected, const char* name);
     void begin_iteration();
+    bool is_in_pieces(const Course& course) const;
     void judge_pieces();
     void launch_whole_again(Nanoseconds pieces, Nanoseconds whole, const char* how);
     void lose();

@@ -219,8 +219,8 @@ bool Executor::advance(Course& course) {
             {
                 std::lock_guard lock(mutex_);
                 course.offer(first);
-                const Nanoseconds whole = whole_graphs_ ? whole_graphs_->first_promised : Nanoseconds(0);
-                if (pieces_.load() && !pieces_drop_ && whole.value && first->promised >= whole) launch_whole_again(first->promised, whole, " by the first plan");
+                const Nanoseconds whole = is_in_pieces(course) ? whole_graphs_->first_promised : Nanoseconds(0);
+                if (whole.value && !pieces_drop_ && first->promised >= whole) launch_whole_again(first->promised, whole, " by the first plan");
             }
             if (settings_.second_look.value > 0 && first->promised > trace.header.ideal) set_stage(course, course.proven ? Course::Stage::proven : Course::Stage::watching);
         }

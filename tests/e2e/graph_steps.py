@@ -12,6 +12,7 @@ GRAPHS, BUFFERS, STEPS, WORD = 2, 16, 40, 16384
 MEMORY = (GRAPHS * BUFFERS + 2) * 4 * WORD * 3 // 4
 BEFORE = 16   # steps that do not run by plan, at most: until it is learned, and again node by node
 HIDDEN = 1.05   # of the time with all memory
+TRIED = 1.05    # of the time on demand: steps node by node, to see whether that pays, take a little longer
 
 
 def model(link):
@@ -37,7 +38,7 @@ def main():
         if hides:
             suite.check(found and 0 < int(found[3]) * STEPS <= HIDDEN * ideal * 1e3, f"{label}: the moves are hidden", f"    {found and found[0]}; {ideal:.1f} ms with all memory")
         else:
-            suite.check(0 < took["udnn"] <= 1.02 * took["demand"], f"{label}: no slower than on demand", f"    {took}")
+            suite.check(0 < took["udnn"] <= TRIED * took["demand"], f"{label}: no slower than on demand", f"    {took}")
         print(f"{label}: {found and found[0]}; ms in all: {ideal:.1f} with all memory, " + ", ".join(f"{ms:.1f} {policy}" for policy, ms in took.items()))
     suite.finish()
 
