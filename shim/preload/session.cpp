@@ -1,7 +1,6 @@
 #include "shim/preload/session.hpp"
 
 #include <pthread.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -248,10 +247,6 @@ void Session::open_trace() {
     gethostname(host, sizeof host - 1);
     profiler::TraceWriter::Settings settings;
     settings.path = expand_pattern(options_.trace.text);
-    const std::string& path = settings.path;
-    struct stat there;
-    const std::string folder = path.substr(0, path.rfind('/') + 1);
-    trace_hopeless_ = path.empty() || (lstat(path.c_str(), &there) == 0 ? stat(path.c_str(), &there) != 0 || !S_ISCHR(there.st_mode) : access(folder.empty() ? "." : folder.c_str(), W_OK) != 0);
     settings.header.name = program_invocation_short_name;
     settings.header.version = UDNNMEM_VERSION;
     settings.header.host = host;
@@ -345,7 +340,7 @@ void Session::introduce(pager::DevicePager& d) {
     if (!options_.quiet)
         log::note("{} manages device {}{}: budget {}, host budget {}, policy {}{}", UDNNMEM_VERSION, static_cast<int>(d.device()),
                   ranks_on_[d.device() & 63] > 1 ? fmt::format(" with {} other{}", ranks_on_[d.device() & 63] - 1, ranks_on_[d.device() & 63] > 2 ? "s" : "") : "", size(s.budget), size(s.host_budget),
-                  name_of(options_.policy), trace_ && !trace_hopeless_ ? ", trace " + trace_->path() : "");   // a program that is killed says it no more
+                  name_of(options_.policy), trace_ && trace_->promising() ? ", trace " + trace_->path() : "");   // a program that is killed says it no more
     if (!trace_) return;
     profiler::RunConfig config;
     config.device = d.device();

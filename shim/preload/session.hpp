@@ -83,7 +83,6 @@ class Session final : public pager::Sink {
     std::unique_ptr<pager::Pager> pager_;
     std::unique_ptr<ipc::Sharing> sharing_;
     std::unique_ptr<profiler::TraceWriter> trace_;
-    bool trace_hopeless_ = false;   // its name is taken, or its folder cannot be written in: a line says so when it is begun
     std::unique_ptr<executor::Executor> executor_;   // none on demand
     std::unique_ptr<Learner> learner_;               // none without a trace and on demand
     std::unique_ptr<live::Publisher> live_;

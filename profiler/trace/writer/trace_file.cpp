@@ -13,11 +13,23 @@ TraceFile::~TraceFile() {
     ZSTD_freeCCtx(context_);
 }
 
+static bool is_character_device(const std::string& path) {
+    struct stat status {};
+    return ::stat(path.c_str(), &status) == 0 && S_ISCHR(status.st_mode);
+}
+
+int TraceFile::would_open(const std::string& path) {
+    struct stat status {};
+    if (::lstat(path.c_str(), &status) == 0) return is_character_device(path) ? 0 : EEXIST;
+    if (path.empty()) return ENOENT;
+    const std::string folder = path.substr(0, path.rfind('/') + 1);
+    return ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
+}
+
 int TraceFile::open(const std::string& path) {
     file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666);
     if (file_ < 0 && errno == EEXIST) {
-        struct stat status {};
-        if (::stat(path.c_str(), &status) != 0 || !S_ISCHR(status.st_mode)) return error_ = EEXIST;
+        if (!is_character_device(path)) return error_ = EEXIST;
         file_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
     }
     if (file_ < 0) return error_ = errno;

@@ -20,6 +20,8 @@ class TraceFile {
     // Each returns 0 or an errno value; after the first that is not 0 nothing more is written. A path that
     // exists is EEXIST, save a character device (/dev/null).
     int open(const std::string& path);
+    // What open() would return now, without making anything.
+    static int would_open(const std::string& path);
     int append(std::string_view lines);
     int flush();
     int finish();  // ends the frame and closes

@@ -66,7 +66,7 @@ std::string summary_line(const RunSummary& summary, std::int64_t dropped, bool l
 }  // namespace
 
 struct TraceWriter::State {
-    explicit State(Settings given) : settings(std::move(given)), ring(settings.queue) {
+    explicit State(Settings given) : settings(std::move(given)), promising(TraceFile::would_open(settings.path) == 0), ring(settings.queue) {
         watch_forks();
         born = generation.load(std::memory_order_relaxed);
         pthread_condattr_t monotonic;
@@ -78,6 +78,7 @@ struct TraceWriter::State {
     ~State() { ::pthread_cond_destroy(&wake); }
 
     Settings settings;
+    const bool promising;
     Ring<RunEvent> ring;
     std::uint32_t born = 0;
     std::atomic<bool> started{false};
@@ -257,6 +258,8 @@ void TraceWriter::close() noexcept {
     const timespec until = after(CLOCK_REALTIME, state.settings.patience.value);
     if (::pthread_timedjoin_np(state.thread, nullptr, &until) != 0) ::pthread_detach(state.thread);
 }
+
+bool TraceWriter::promising() const noexcept { return state_->promising; }
 
 bool TraceWriter::complete() const noexcept { return state_->complete.load(); }
 

@@ -56,6 +56,8 @@ class TraceWriter {
     // Bounded by `patience`. Not from two threads at once.
     void close() noexcept;
 
+    // Whether it looked as if the file could be made when the writer was.
+    bool promising() const noexcept;
     // After close(): whether a file was made and everything is in it.
     bool complete() const noexcept;
     const std::string& path() const noexcept;
