@@ -70,6 +70,8 @@ bool Executor::find_device() {
         other = true;
     }
     if (!other) return true;
+    // In another budget whole graphs may do, unless only what was proven of their nodes makes it run at all.
+    if (std::none_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->planned_at_once; })) pieces_.store(false);
     settings_.note("the stored plan is for another budget: it is made anew");
     wake(passages_wait_);
     return true;

@@ -70,12 +70,13 @@ def other_code(suite, file):
 def node_by_node(suite, file):
     """Graphs whose plan launches them node by node: the next start does so too, without having launched them whole."""
     steps, took = 30, []
-    for what in ("first start", "second start"):
+    for what, budget in (("first start", 1_671_168), ("second start", 1_671_168), ("larger budget", 2_100_000)):
         done = Run([WORKLOADS / "graph_steps", 2, 16, steps, 16], environment(preload=True, SOFTGPU_TIME="model:5e9:3e9", SOFTGPU_H2D=3e8, SOFTGPU_D2H=3e8, SOFTGPU_GRANULARITY=4096,
-                   SOFTGPU_MEMORY="64MiB", UDNNMEM_BUDGET=1_671_168, UDNNMEM_RECOMPUTE="off", UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info"), limit=120)
+                   SOFTGPU_MEMORY="64MiB", UDNNMEM_BUDGET=budget, UDNNMEM_RECOMPUTE="off", UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info"), limit=120)
         found = FOLLOWED.search(done.error)
         suite.check(done.status == 0 and found, f"{what} of graphs: by plan", done.tail(12))
         took.append((int(found[2]), int(found[3])) if found else (0, 0))
+    suite.check("launches graphs: from here on" in done.error, "larger budget: whole graphs are tried first", done.tail(20))
     suite.check(took[1][0] >= steps - 4 and 0 < took[1][1] <= 1.01 * took[0][1], "second start of graphs: node by node, soon", f"    {took}\n{done.tail(12)}")
 
 
