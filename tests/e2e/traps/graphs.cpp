@@ -188,7 +188,7 @@ void frozen_addresses(unsigned seed) {
   const CUdeviceptr lost = w.allocate(4);
   CHECK(cuMemsetD32(lost, 0, 1));
   CHECK(cuCtxSynchronize());
-  g.capture(w.stream(), [&](CUstream c) { launch(c, toil, 1, x, w.toil_words(), kStride, w.long_enough(9'000'000), lost); });
+  g.capture(w.stream(), [&](CUstream c) { launch(c, toil, 1, x, w.toil_words(), kStride, w.long_enough(250'000'000), lost); });
   while_pushed(w, x, [&](CUstream s, CUdeviceptr) { CHECK(cuGraphLaunch(g.exec, s)); });
   tell("in graph", read(lost, 1)[0]);
   (void)press;

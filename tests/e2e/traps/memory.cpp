@@ -99,7 +99,7 @@ void named_from_outside(unsigned seed) {
   const CUdeviceptr before = w.stepped(kFull), x = w.stepped(kFull), after = w.stepped(kFull);
   for (const long long outside : {static_cast<long long>(kFull), -1ll})
     while_pushed(w, x, [&](CUstream s, CUdeviceptr lost) {
-      launch(s, toil, 1, x + outside * 4, -outside, w.toil_words(kFull), kStride, w.long_enough(9'000'000), lost);
+      launch(s, toil, 1, x + outside * 4, -outside, w.toil_words(kFull), kStride, w.long_enough(250'000'000), lost);
     });
   for (const CUdeviceptr at : {before, after}) tell("neighbour", read(at, kFull));
 }

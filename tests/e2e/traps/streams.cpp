@@ -227,7 +227,7 @@ void late_start(unsigned seed) {
     const CUstream s = w.stream();
     CHECK(cuStreamWaitValue32(s, at, round, CU_STREAM_WAIT_VALUE_GEQ));
     CHECK(cuStreamWriteValue32(s, at + 4, round, CU_STREAM_WRITE_VALUE_DEFAULT));
-    launch(s, toil, 1, x, w.toil_words(), kStride, w.long_enough(20'000'000), lost);
+    launch(s, toil, 1, x, w.toil_words(), kStride, w.long_enough(500'000'000), lost);
     if (destroy) CHECK(cuStreamDestroy(s));
     w.press(others);
     w.press(others);
@@ -337,7 +337,7 @@ void other_contexts_stream(unsigned seed) {
     const CUstream theirs = w.stream();
     CHECK(cuCtxSetCurrent(w.context));
     const CUdeviceptr other = w.allocate(4);
-    for (int i = 0; i < 40; i++) launch(theirs, toil, 1, x, w.toil_words(), kStride, w.long_enough(400'000), lost);
+    for (int i = 0; i < 40; i++) launch(theirs, toil, 1, x, w.toil_words(), kStride, w.long_enough(10'000'000), lost);
     CHECK(cuMemFree(other));
     w.press(press);
     w.press(press);

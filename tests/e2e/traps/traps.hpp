@@ -48,7 +48,7 @@ struct World : Program {
   unsigned toil_words(unsigned words = kWords) { return words / 2 / kStride; }
   // So long that memory is pushed out meanwhile. A run without the library, which TRAPS_BRIEF tells, needs not wait for that.
   std::uint64_t long_enough(std::uint64_t ns) { return brief ? ns / 16 : ns; }
-  std::uint64_t toil_ns() { return long_enough(8'000'000 + rng() % 8'000'000); }
+  std::uint64_t toil_ns() { return long_enough(200'000'000 + rng() % 200'000'000); }
 };
 
 // What a stream waits for until the host lets it go on.

@@ -28,6 +28,7 @@ inline constexpr u32 unwritten_word = 0x7fffffffu;
         u8* shared;                                                                                       \
         u64 clock, bytes_read, bytes_written, operations, unwritten;                                      \
         void (*trap)(struct Block*, u32 line, const char* why);                                           \
+        void (*sleep)(struct Block*, u32 ns);                                                             \
         u32 (*print)(struct Block*, const char* format, const u8* arguments, u64 view_offset);            \
     } Block;                                                                                              \
     /* A thread that stopped says why: kind and operands; the scheduler answers in result, flag. */       \

@@ -34,7 +34,13 @@ void trap(Coder& c, Op& op) {
     c.line(cat("B->trap(B, ", op.line(), ", \"trap\");"));
 }
 
-void nothing(Coder&, Op& op) {  // brkpt, pmevent, nanosleep, griddepcontrol, setmaxnreg: no effect here
+void sleep(Coder& c, Op& op) {
+    op.take("u32");
+    op.expect(1, 1);
+    c.line(cat("B->sleep(B, ", c.read(op, op[0], Type::u32), ");"));
+}
+
+void nothing(Coder&, Op& op) {  // brkpt, pmevent, griddepcontrol, setmaxnreg: no effect here
     for (const char* m : {"u32", "mask", "wait", "launch_dependents", "inc", "dec", "sync", "aligned"}) op.take(m);
 }
 
@@ -133,7 +139,7 @@ void Coder::call_function(Op& op) {
 
 const Family& control_family() {
     static const Family family{{"bra", branch}, {"brx", branch_indexed}, {"ret", leave}, {"exit", leave}, {"trap", trap}, {"brkpt", nothing},
-                               {"pmevent", nothing}, {"nanosleep", nothing}, {"griddepcontrol", nothing}, {"call", call}};
+                               {"pmevent", nothing}, {"nanosleep", sleep}, {"griddepcontrol", nothing}, {"call", call}};
     return family;
 }
 

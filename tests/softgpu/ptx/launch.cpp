@@ -117,6 +117,17 @@ struct Launched {
     }
 };
 
+// nanosleep may take any time up to twice what it is told. A short one, as between two looks at a flag, is over at once:
+// here nobody sets the flag meanwhile.
+void sleep_ns(abi::Block* b, abi::u32 ns) {
+    constexpr abi::u32 kLongest = 1'000'000, kShort = 1000;
+    ns = std::min(ns, kLongest);
+    b->clock += ns;
+    if (ns < kShort) return;
+    const timespec t{0, static_cast<long>(ns)};
+    nanosleep(&t, nullptr);
+}
+
 void prepare(abi::Block& b, const abi::Launch& l, std::uint64_t index, std::uint8_t* shared) {
     std::memset(&b, 0, sizeof b);
     b.id[0] = static_cast<abi::u32>(index % l.grid[0]);
@@ -125,6 +136,7 @@ void prepare(abi::Block& b, const abi::Launch& l, std::uint64_t index, std::uint
     b.shared = shared;
     b.trap = on_trap;
     b.print = print_formatted;
+    b.sleep = sleep_ns;
 }
 
 void add_work(Launched& run, const abi::Block& b) {

@@ -1,5 +1,6 @@
 // Instructions that frameworks' own code generators write and nvcc seldom does: each line is run by one
 // thread with its operands in registers, and its result compared.
+#include <chrono>
 #include <cmath>
 
 #include "tests/catch.hpp"
@@ -249,4 +250,17 @@ TEST_CASE("vector registers, as GCC writes them", "[ptx]") {
     CHECK_THROWS(run(".reg .v2 .u32 %v<3>;", {}));
     CHECK_THROWS(run(".reg .v2 .u32 %v; shfl.sync.idx.b32 %r1|%v, %r2, 0, 31, -1;", {}));
     CHECK_THROWS(run(".reg .v2 .u32 %v; shfl.sync.idx.b32 %v|%p1, %r2, 0, 31, -1;", {}));
+}
+
+TEST_CASE("nanosleep takes the time that it is told, at most a millisecond, and a clock shows it", "[ptx]") {
+    const auto slept = [](std::uint64_t ns) {
+        const auto begin = std::chrono::steady_clock::now();
+        const auto shown = w64("mov.u64 %d9, %globaltimer; nanosleep.u32 %r1; mov.u64 %o, %globaltimer; sub.u64 %o, %o, %d9;", {ns});
+        return std::pair{shown, std::chrono::steady_clock::now() - begin};
+    };
+    CHECK(slept(0).first < 10);
+    CHECK(slept(500).first == slept(0).first + 500);
+    CHECK(slept(900'000).first >= 900'000);
+    CHECK(slept(900'000).second >= std::chrono::microseconds(900));
+    CHECK(slept(2'000'000'000).first < 1'001'000);
 }
