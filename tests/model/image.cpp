@@ -3,7 +3,6 @@
 #include <link.h>
 #include <malloc.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 
 #include <algorithm>
 #include <bit>
@@ -15,11 +14,36 @@
 
 extern "C" char __data_start, _end;  // the linker's: the program's own data
 
+// Goes on on another stack; *from is where this one goes on. (swapcontext asks the system for the signal mask each time.)
+extern "C" void model_switch(void** from, void* to);
+asm(R"(
+    .text
+    .globl model_switch
+    .type model_switch, @function
+model_switch:
+    push %rbp
+    push %rbx
+    push %r12
+    push %r13
+    push %r14
+    push %r15
+    mov %rsp, (%rdi)
+    mov %rsi, %rsp
+    pop %r15
+    pop %r14
+    pop %r13
+    pop %r12
+    pop %rbx
+    pop %rbp
+    ret
+    .size model_switch, . - model_switch
+)");
+
 namespace model {
 namespace {
 
 constexpr std::size_t kHeap = 64 << 20, kStack = 128 << 10, kRedZone = 1024, kCleared = 16 << 10;
-constexpr int kFibers = 8, kClasses = 40;
+constexpr int kFibers = 8, kClasses = 64 + 40, kKept = 6;  // registers that model_switch keeps
 
 // What is in use of it begins with this, at the heap's beginning, so that it is saved with the rest.
 struct Heap {
@@ -34,7 +58,7 @@ constexpr int kPages = 32;
 char* g_pages[kPages];     // of large memory, those that count
 bool g_inside = false;
 Fiber* g_running = nullptr;
-ucontext_t g_explorer;
+void* g_explorer = nullptr;  // its stack pointer while a fiber runs
 
 Heap& heap() { return *reinterpret_cast<Heap*>(g_memory); }
 bool in_heap(const void* p) { return p >= g_memory && p < g_memory + kHeap; }
@@ -62,16 +86,19 @@ Locals& locals() {
     return found;
 }
 
-// Classes: the power of two that holds the size and, in front, its class.
+// Classes: multiples of 32 bytes, then powers of two; in front of a block stands its class.
+constexpr std::size_t kUnit = 32, kFine = kUnit * 64;
 void* take(std::size_t bytes) {
-    const int c = std::bit_width(bytes + 15);
+    const auto units = std::max<std::size_t>(1, (bytes + kUnit - 1) / kUnit);
+    const int c = bytes <= kFine ? static_cast<int>(units) : 64 + std::bit_width(bytes - 1);
+    const std::size_t room = bytes <= kFine ? units * kUnit : std::size_t{1} << (c - 64);
     Heap& h = heap();
     void* block = h.free[c];
     if (block) {
         h.free[c] = *static_cast<void**>(block);
     } else {
         block = h.top + 16;
-        h.top += 16 + (std::size_t{1} << c);
+        h.top += 16 + room;
         if (h.top > g_memory + kHeap) std::fputs("the model's heap is full\n", stderr), std::abort();
         *reinterpret_cast<int*>(static_cast<char*>(block) - 16) = c;
     }
@@ -94,7 +121,7 @@ void* take_aligned(std::size_t bytes, std::size_t alignment) {
 
 struct Fiber {
     std::function<void()> body;
-    ucontext_t context{};
+    void* at = nullptr;      // its stack pointer while another runs: the registers that a call keeps lie there, then where it goes on
     char* stack = nullptr;   // its beginning
     char* lowest = nullptr;  // in use from here on
     char* locals = nullptr;
@@ -129,11 +156,10 @@ Fiber* make_fiber(std::function<void()> body) {
     f->locals = static_cast<char*>(take(locals().size));
     std::memset(f->locals, 0, locals().size);
     std::memcpy(f->locals, locals().initial, locals().initial_size);
-    getcontext(&f->context);
-    f->context.uc_stack.ss_sp = f->stack;
-    f->context.uc_stack.ss_size = kStack;
-    f->context.uc_link = nullptr;
-    makecontext(&f->context, begin_fiber, 0);
+    auto* top = reinterpret_cast<std::uint64_t*>(f->stack + kStack) - 1;  // as behind a call: 8 bytes short of a multiple of 16
+    *--top = reinterpret_cast<std::uint64_t>(begin_fiber);
+    for (int i = 0; i < kKept; ++i) *--top = 0;
+    f->at = top;
     f->lowest = f->stack + kStack - kRedZone;
     h.fibers[h.count++] = f;
     return f;
@@ -145,7 +171,7 @@ void run_fiber(Fiber* f) {
     std::memcpy(locals().at, f->locals, locals().size);
     {
         Inside here(true);
-        swapcontext(&g_explorer, &f->context);
+        model_switch(&g_explorer, f->at);
     }
     std::memcpy(f->locals, locals().at, locals().size);
 }
@@ -153,14 +179,14 @@ void run_fiber(Fiber* f) {
 void give_way() {
     Fiber* f = g_running;
     f->lowest = static_cast<char*>(__builtin_frame_address(0)) - kRedZone;
-    swapcontext(&f->context, &g_explorer);
+    model_switch(&f->at, g_explorer);
 }
 
 std::uint64_t place_of(const Fiber* f) {
     std::uint64_t h = f->ended;
     if (f->ended) return h;
     // Frame pointers lead from caller to caller (module.mk).
-    auto at = static_cast<std::uint64_t>(f->context.uc_mcontext.gregs[REG_RBP]);
+    auto at = static_cast<const std::uint64_t*>(f->at)[kKept - 1];
     while (at >= reinterpret_cast<std::uint64_t>(f->stack) && at + 16 <= reinterpret_cast<std::uint64_t>(f->stack + kStack)) {
         const auto* frame = reinterpret_cast<const std::uint64_t*>(at);
         h = (h ^ frame[1]) * 0x9e3779b97f4a7c15u;
