@@ -4,7 +4,8 @@
 // Invariants (checked by is_valid())
 //   - All state below is guarded by mutex_; driver calls of the mover's own streams may be made while it is held, calls
 //     that can wait for the program's work may not.
-//   - Requests are served first come, first served: frames go to the oldest one until it is granted.
+//   - Requests are served first come, first served: frames go to one at a time, until it is granted (first_in_line()). Launches
+//     that their plan holds back are passed over until they have begun.
 //   - A buffer that a request holds does not move; holds are released when the op was submitted.
 //   - device frames in use <= budget, unless over_budget_ says that it was exceeded, once, with a warning.
 #pragma once
@@ -305,7 +306,8 @@ class DevicePager {
 
     // requests.cpp
     bool serve_requests();
-    bool serve(Request&, bool oldest);
+    const Request* first_in_line() const;
+    bool serve(Request&, bool first);
     bool serve_everything(Request&);
     bool halted() const;
     bool refuses_dropped(Request&, const std::vector<Buffer*>& among);

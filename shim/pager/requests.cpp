@@ -159,9 +159,17 @@ bool DevicePager::refuses_dropped(Request& r, const std::vector<Buffer*>& among)
     return true;
 }
 
+// Who gets frames: a request that has begun, until it is granted; else the oldest, save launches that are held back, which want
+// no memory so far. (An op that may touch anything never is.)
+const Request* DevicePager::first_in_line() const {
+    auto first = std::ranges::find_if(requests_, [](const Request* r) { return !r->done && r->holding; });
+    if (first == requests_.end()) first = std::ranges::find_if(requests_, [this](const Request* r) { return !r->done && (r->everything || !paced(*r)); });
+    return first == requests_.end() ? nullptr : *first;
+}
+
 // Serves requests in order; true if something changed.
 bool DevicePager::serve_requests() {
-    bool progress = false, oldest = true;
+    bool progress = false;
     for (Request* r : requests_) {
         if (r->done) continue;
         if (pager_.failed()) {
@@ -169,15 +177,15 @@ bool DevicePager::serve_requests() {
             progress = true;
             continue;
         }
-        progress |= r->yields ? (oldest && serve_yield(*r)) : r->everything ? (oldest && serve_everything(*r)) : serve(*r, oldest);
-        if (!r->done && (r->holding || !paced(*r))) oldest = false;   // who is held back waits for no memory so far
+        const bool first = r == first_in_line();
+        progress |= r->yields ? (first && serve_yield(*r)) : r->everything ? (first && serve_everything(*r)) : serve(*r, first);
     }
     return progress;
 }
 
-bool DevicePager::serve(Request& r, bool oldest) {
+bool DevicePager::serve(Request& r, bool first) {
     if (refuses_dropped(r, r.need)) return true;
-    // Those behind the oldest pass only if they need nothing.
+    // Those behind the first pass only if they need nothing.
     auto ready = [&](Buffer* b) {
         const Residency res = b->residency;
         if (b->unfilled && !b->moving) return std::find(r.uncopied.begin(), r.uncopied.end(), b) != r.uncopied.end();
@@ -185,12 +193,12 @@ bool DevicePager::serve(Request& r, bool oldest) {
                                             !b->moving);
     };
     const bool here = std::all_of(r.need.begin(), r.need.end(), ready);
-    if ((!oldest && !here) || ((!here || r.takes) && paced(r))) return false;
+    if ((!first && !here) || ((!here || r.takes) && paced(r))) return false;
     const bool first_look = !r.holding;
     hold(r);
     if (first_look && pager_.settings().force_host && backing_->host_frames_can_be_mapped()) r.host_allowed = true;
 
-    if (oldest && !r.host_allowed) {
+    if (first && !r.host_allowed) {
         // What cannot all be on the device at once runs partly from host frames.
         std::size_t wanted = 0, fixed = 0;
         for (Buffer* b : r.need)
@@ -270,10 +278,11 @@ bool DevicePager::bring(Request& r, Buffer* b) {
     }
     if (!force && make_room(so_far, for_all)) return true;
     // Room is on its way as long as something moves out, or is held only until an op that was let through is submitted.
+    std::size_t granted = 0;
+    for (const Buffer* o : buffers_)
+        if (o->granted && o->granted == o->holds && !o->pinned && o->residency == Residency::device) granted += o->capacity;
     const bool coming = moves_of(Move::Kind::evict, Move::Kind::evict) || bytes_ordered_out() ||
-                        std::any_of(buffers_.begin(), buffers_.end(), [&](const Buffer* o) {
-                            return holds("submission") && o->granted && !o->pinned && o->residency == Residency::device && o->capacity >= b->capacity;
-                        });
+                        (holds("submission") && granted && device_pool_->available() + granted >= b->capacity);
     if (coming && !overdue(r) && !force) return false;
     if (!b->slab && backing_->host_frames_can_be_mapped() && (b->residency == Residency::host || land_on_host(b))) {
         r.host_allowed = true;
@@ -295,8 +304,8 @@ bool DevicePager::bring(Request& r, Buffer* b) {
 
 // Nothing begins to move: an op that may touch anything is next, or is on its way to the driver.
 bool DevicePager::halted() const {
-    const auto next = std::find_if(requests_.begin(), requests_.end(), [](const Request* r) { return !r->done; });
-    return frozen_ || (next != requests_.end() && (*next)->everything);
+    const Request* const next = first_in_line();
+    return frozen_ || (next && next->everything);
 }
 
 // An op that may touch anything: every buffer is mapped, on the device or on the host, and nothing moves until the op

@@ -35,6 +35,7 @@ std::string DevicePager::invariants() const {
     if (device_bytes != device_pool_->in_use()) return "device frames in use are not those that buffers hold";
     if (host_bytes != host_pool_->in_use()) return "host frames in use are not those that buffers hold";
     if (host_pool_->made() > host_pool_->budget()) return "host frames exceed the host budget";
+    if (std::ranges::count_if(requests_, [](const Request* r) { return !r->done && r->holding; }) > 1) return "two requests have begun and neither is granted";
     for (const auto& [capacity, b] : parked_)
         if (b->live || b->capacity != capacity) return name(b) + " is parked and live, or under a wrong size";
     if (std::string wrong = device_pool_->is_valid(); !wrong.empty()) return "device: " + wrong;

@@ -262,6 +262,22 @@ TEST_CASE("why the budget is exceeded is said: too much for one op, or ops that 
     CHECK(p.gpu.violations().empty());
 }
 
+TEST_CASE("room that several small buffers hold until an op is submitted is waited for") {
+    Paged p({.device = 5, .host = 16, .lands = false});
+    const CUdeviceptr one = p.allocate(2), two = p.allocate(2), large = p.allocate(4);
+    Op open;
+    REQUIRE(p.begin(open, 1, {one, two}) == CUDA_SUCCESS);
+    CUresult launched = CUDA_ERROR_UNKNOWN;
+    std::thread waits([&] { launched = p.launch(2, {large}); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    CHECK(p.device->stats().over_budget == 0);
+    p.pager->leave(open, CUDA_SUCCESS);
+    waits.join();
+    CHECK(launched == CUDA_SUCCESS);
+    CHECK(p.device->stats().over_budget == 0);
+    CHECK(p.gpu.violations().empty());
+}
+
 TEST_CASE("who waits for long for the memory of ops that do not end is told so, once") {
     Paged p({.device = 5, .host = 16, .lands = false, .deadline_ns = 1'000'000});
     p.gpu.hold(2);

@@ -1,0 +1,162 @@
+// Launches that their plan holds back: what waits behind them goes on, and what has begun meanwhile is ended first.
+#include <thread>
+
+#include "tests/catch.hpp"
+#include "tests/pager/fake_gpu.hpp"
+
+using namespace udnnmem;
+using namespace udnnmem::pager;
+using namespace udnnmem::pager::test;
+
+namespace {
+constexpr std::int64_t kForever = 300'000'000'000;   // ns; of which a launch is held back for an eighth at most
+
+// A device that follows a plan, and a stream, 2, that is held with an op on it: launches of other threads wait for its end.
+struct Following : Paged {
+    explicit Following(Limits limits) : Paged(limits) {
+        const CUdeviceptr own = allocate(1);
+        device->plan_step(1, 1'000'000);
+        gpu.hold(2);
+        Op op;
+        REQUIRE(begin(op, 2, {own}) == CUDA_SUCCESS);
+        pager->leave(op, CUDA_SUCCESS);
+        by = op.slot, number = at(own)->last_use;
+    }
+    // On a thread of its own; `paced`: held back until stream 2 is let go, which is for as long as `launched` is not set.
+    std::thread launches(CUresult& launched, int stream, std::vector<CUdeviceptr> named, bool paced) {
+        return std::thread([this, &launched, stream, named = std::move(named), paced] {
+            FakeGpu::set_context(1);
+            Op op;
+            if (paced) op.paced_by = by, op.paced_number = number;
+            launched = begin(op, stream, named);
+            pager->leave(op, launched);
+        });
+    }
+    void out(CUdeviceptr b) {
+        pager->streams().mark_tails();
+        const Order order{Order::Kind::evict, at(b), at(b)->id, at(b)->last_use.load()};
+        device->order(&order, 1);
+        REQUIRE(soon([&] { return where(b) == Residency::host; }));
+    }
+    StreamSlot* by = nullptr;
+    std::uint64_t number = 0;
+};
+void a_while() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
+}  // namespace
+
+TEST_CASE("a launch that its plan holds back keeps no other from its memory") {
+    Following p({.device = 6, .host = 16, .lands = false, .deadline_ns = kForever});
+    const CUdeviceptr full = p.allocate(4), later = p.allocate(4), now = p.allocate(4);
+    REQUIRE(p.launch(1, {now}, 5) == CUDA_SUCCESS);
+    p.out(now);
+    REQUIRE(p.launch(1, {full}) == CUDA_SUCCESS);
+    p.pager->streams().mark_tails();
+    CUresult first = CUDA_ERROR_UNKNOWN, second = CUDA_ERROR_UNKNOWN;
+    std::thread waits = p.launches(first, 3, {later}, true);
+    a_while();
+    std::thread goes = p.launches(second, 4, {now}, false);
+    goes.join();   // while stream 2 is held
+    CHECK(second == CUDA_SUCCESS);
+    CHECK(p.gpu.word(now).load() == 5);
+    CHECK(first == CUDA_ERROR_UNKNOWN);
+    p.gpu.let_go(2);
+    waits.join();
+    CHECK(first == CUDA_SUCCESS);
+    CHECK(p.device->stats().over_budget == 0);
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("who has begun while another was held back keeps what he has until he has all") {
+    Following p({.device = 10, .host = 24, .lands = false, .deadline_ns = kForever});
+    const CUdeviceptr x = p.allocate(2), y = p.allocate(2), busy = p.allocate(6), one = p.allocate(4), two = p.allocate(4);
+    for (CUdeviceptr b : {x, y}) {
+        REQUIRE(p.launch(1, {b}, 5) == CUDA_SUCCESS);
+        p.out(b);
+    }
+    Op open;
+    REQUIRE(p.begin(open, 5, {busy}) == CUDA_SUCCESS);
+    CUresult first = CUDA_ERROR_UNKNOWN, second = CUDA_ERROR_UNKNOWN;
+    std::thread waits = p.launches(first, 3, {one, two}, true);
+    a_while();
+    std::thread begun = p.launches(second, 4, {x, y}, false);
+    REQUIRE(Paged::soon([&] { return p.where(x) == Residency::device || p.where(y) == Residency::device; }));
+    p.gpu.let_go(2);
+    p.pager->streams().mark_tails();
+    a_while();
+    CHECK(p.device->stats().over_budget == 0);
+    p.pager->leave(open, CUDA_SUCCESS);
+    begun.join(), waits.join();
+    CHECK(first == CUDA_SUCCESS);
+    CHECK(second == CUDA_SUCCESS);
+    CHECK(p.device->stats().over_budget == 0);
+    CHECK(p.device->is_valid() == "");
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("what has been brought in without its contents is brought in once, also for a launch that was held back before") {
+    const bool lands = GENERATE(false, true);
+    Following p({.device = 11, .host = 24, .lands = lands, .deadline_ns = kForever});
+    const CUdeviceptr b = p.allocate(2), c = p.allocate(5), busy = p.allocate(5);
+    for (CUdeviceptr each : {b, c}) {
+        REQUIRE(p.launch(1, {each}, 5) == CUDA_SUCCESS);
+        p.out(each);
+    }
+    Op open;
+    REQUIRE(p.begin(open, 5, {busy}) == CUDA_SUCCESS);
+    const std::uint64_t fetched = p.device->stats().fetches;
+    CUresult first = CUDA_ERROR_UNKNOWN, second = CUDA_ERROR_UNKNOWN;
+    std::thread waits = p.launches(first, 3, {b}, true);
+    a_while();
+    std::thread fills([&] {
+        FakeGpu::set_context(1);
+        Op op;
+        p.begin_fill(op, 4, b);
+        op.name(p.at(c));
+        second = p.pager->enter(op);
+        p.gpu.word(b) = 7;
+        p.pager->leave(op, second);
+    });
+    REQUIRE(Paged::soon([&] { return p.device->stats().fetches > fetched; }));
+    p.gpu.let_go(2);
+    p.pager->streams().mark_tails();
+    a_while();
+    CHECK(p.device->stats().fetches == fetched + 1);
+    p.pager->leave(open, CUDA_SUCCESS);
+    fills.join(), waits.join();
+    CHECK(first == CUDA_SUCCESS);
+    CHECK(second == CUDA_SUCCESS);
+    CHECK(p.gpu.word(b).load() == 7);
+    CHECK(p.device->stats().over_budget == 0);
+    CHECK(p.device->is_valid() == "");
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("nothing begins to move while an op that may touch anything waits, also behind a launch that is held back") {
+    Following p({.device = 8, .host = 24, .deadline_ns = kForever});
+    const CUdeviceptr b = p.allocate(4), other = p.allocate(2), fresh = p.allocate(4);
+    for (CUdeviceptr each : {b, other}) REQUIRE(p.launch(1, {each}) == CUDA_SUCCESS);
+    p.out(b);
+    CUresult first = CUDA_ERROR_UNKNOWN, second = CUDA_ERROR_UNKNOWN;
+    std::thread waits = p.launches(first, 3, {fresh}, true);
+    a_while();
+    Op over;   // B comes without its contents, and is no other's for now
+    p.begin_fill(over, 5, b);
+    REQUIRE(p.pager->enter(over) == CUDA_SUCCESS);
+    std::thread anything([&] {
+        FakeGpu::set_context(1);
+        second = p.launch_everything(4);
+    });
+    a_while();
+    const Order out{Order::Kind::evict, p.at(other), p.at(other)->id, p.pager->ops()};
+    p.pager->streams().mark_tails();
+    p.device->order(&out, 1);
+    a_while();
+    CHECK(p.where(other) == Residency::device);
+    p.pager->leave(over, CUDA_SUCCESS);
+    anything.join();
+    p.gpu.let_go(2);
+    waits.join();
+    CHECK(first == CUDA_SUCCESS);
+    CHECK(second == CUDA_SUCCESS);
+    CHECK(p.gpu.violations().empty());
+}
