@@ -131,7 +131,7 @@ class GraphRecord final : public GraphExec {
     static Work work_of(const NodeParams& p) {
         Work w;
         w.kind = kind_of(p.type);
-        w.entry_point = "cuGraphLaunch";
+        w.entry_point = p.type == CU_GRAPH_NODE_TYPE_MEMCPY ? "copy node" : p.type == CU_GRAPH_NODE_TYPE_MEMSET ? "memset node" : "graph node";
         w.proven = p.proven;
         if (p.type == CU_GRAPH_NODE_TYPE_KERNEL && p.launch.function != nullptr) w.launch = &p.launch;
         if (p.type == CU_GRAPH_NODE_TYPE_MEMSET) w.fill = &p.fill;

@@ -409,9 +409,10 @@ void Executor::after(const Place& place, const pager::Op& op) noexcept try {
         if (static_cast<std::size_t>(entry.buffer) >= active_->sequence.persistent.size()) continue;   // of no size
         pager::Buffer* b = active_->follower.bound(entry.buffer);
         if (!b || b->device != device_) continue;
-        if (entry.kind == pager::Order::Kind::drop && !may_drop(*rows, entry, step, b)) continue;
+        const std::uint64_t used = b->last_use.load(std::memory_order_acquire);   // once: the order is void where the replayer's entry is
+        if (entry.kind == pager::Order::Kind::drop && !may_drop(*rows, entry, step, b, used)) continue;
         if (entry.kind == pager::Order::Kind::fetch) orders_.push_back({entry.kind, b, b->id, number, op.slot});
-        else orders_.push_back({entry.kind, b, b->id, b->last_use.load(std::memory_order_acquire)});
+        else orders_.push_back({entry.kind, b, b->id, used});
     }
     if (!orders_.empty()) device_->order(orders_.data(), orders_.size());
 } catch (...) {
@@ -427,10 +428,10 @@ bool Executor::acts_after(const Place& place) {
 // ---- what it says ----------------------------------------------------------------------------------------------------
 
 // A replay that comes before the drop is no use.
-bool Executor::may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b) {
+bool Executor::may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, std::uint64_t used) {
     if (entry.replay < 0 || !replayer_ || !active_->proven || !drops_) return false;
     const Rows::Replay& replay = rows.replays[static_cast<std::size_t>(entry.replay)];
-    return step < replay.before && replayer_.load()->may_drop(active_->known, replay.slice, entry.buffer, b, epoch_);
+    return step < replay.before && replayer_.load()->may_drop(active_->known, replay.slice, entry.buffer, b, used, epoch_);
 }
 
 }  // namespace udnnmem::executor

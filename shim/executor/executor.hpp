@@ -218,7 +218,7 @@ class Executor {
     bool still_at(const Place& place) const { return active_ && place.step != Follower::nowhere && place.op == ops_; }
     void note_epoch(Place& place, const pager::Op& op, bool goes_on);
     void end_passage(bool known);
-    bool may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b);
+    bool may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, std::uint64_t used);
     void strayed(const Course& from, std::int32_t expected, const char* name);
     void begin_iteration();
     bool is_in_pieces(const Course& course) const;

@@ -39,6 +39,11 @@ void Executor::launch_node_by_node(const Course& course) {
 
 // Whether it is worth while to find out what can be run again, and possible. What to do next.
 Course::Stage Executor::begin_proof(Course& course) {
+    {
+        // A stored one that does not come would keep all others waiting.
+        std::lock_guard lock(mutex_);
+        if (course.unseen()) return Course::Stage::unproven;
+    }
     const bool gains = settings_.planner->needs_recompute || static_cast<double>(course.sequence.plan_trace.header.ideal.value) < kFasterByPlan * static_cast<double>(course.promised.value);
     if (!gains) return Course::Stage::planned;
     if (const auto& steps = course.sequence.steps; !whole_graphs_ && std::any_of(steps.begin(), steps.end(), is_graph)) {
@@ -86,15 +91,20 @@ void Executor::end_proof(Course& course, bool resumed) {
 
 // True: it is over.
 bool Executor::look_at_proof(Course& course) {
-    std::lock_guard proof(proof_mutex_);
-    if (course.proof->queued() && pager_.streams().complete(course.proof->streams(), course.proof->number())) course.proof->evaluate();
-    if (!course.proof->over()) return false;
-    proving_ = nullptr;
-    proves_.store(false);
-    if (!course.proof->failed()) find_versions(*course.known, course.sequence);
-    course.proven = !course.proof->failed();
-    if (course.proven) settings_.say("sequence " + std::to_string(course.id) + ": " + summary_of(*course.known));
-    course.proof = nullptr;
+    bool proven = false;
+    {
+        std::lock_guard proof(proof_mutex_);
+        if (course.proof->queued() && pager_.streams().complete(course.proof->streams(), course.proof->number())) course.proof->evaluate();
+        if (!course.proof->over()) return false;
+        proving_ = nullptr;
+        proves_.store(false);
+        proven = !course.proof->failed();
+        if (proven) find_versions(*course.known, course.sequence);
+        if (proven) settings_.say("sequence " + std::to_string(course.id) + ": " + summary_of(*course.known));
+        course.proof = nullptr;
+    }
+    std::lock_guard lock(mutex_);
+    course.proven = proven;
     return true;
 }
 

@@ -1,6 +1,7 @@
 // Handlers of graphs: launched whole where their memory fits together, else in pieces.
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -43,6 +44,17 @@ struct Ending {
 std::vector<Ending> g_ending;           // under g_graphs_mutex
 std::atomic<bool> g_any_ending{false};
 
+// Takes one of them out. It is ended without the lock: that may call destructors of the program's.
+template <class Wanted>
+bool take_ending(const Wanted& wanted, Ending& out) {
+    std::lock_guard lock(g_graphs_mutex);
+    const auto it = std::find_if(g_ending.begin(), g_ending.end(), wanted);
+    if (it == g_ending.end()) return false;
+    out = *it;
+    g_ending.erase(it);
+    g_any_ending.store(!g_ending.empty(), std::memory_order_relaxed);
+    return true;
+}
 void end(const Ending& e) {
     static const auto destroy = UDNNMEM_REAL(cuGraphExecDestroy);
     if (destroy) destroy(e.exec);
@@ -55,6 +67,12 @@ void merge(Touches& touches) {
     std::stable_partition(touches.begin(), touches.end(), [](const profiler::Touch& t) { return !t.led; });
     std::erase_if(touches, [&](const profiler::Touch& t) { return !seen.insert(t.address).second; });
     for (profiler::Touch& t : touches) t.mode = profiler::Mode::read_write;
+}
+
+// Another thread that a host function wakes may wait for the stream, and would not wait for nodes that are still to be issued.
+bool wakes_others(const GraphExec& graph) {
+    const auto& nodes = graph.nodes();
+    return std::any_of(nodes.begin(), nodes.empty() ? nodes.end() : std::prev(nodes.end()), [](const GraphNode& n) { return n.enabled && n.work.kind == WorkKind::host; });
 }
 
 // Null where there is none and `make` does not say that there has to be.
@@ -125,7 +143,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     executor::Executor::Place place;
     std::uint64_t shape = 0;
     const bool capturing = p.streams().is_capturing(stream);
-    std::shared_ptr<GraphOrder> order;   // null: never in pieces
+    std::shared_ptr<GraphOrder> order;   // null: it is captured
     std::unique_lock<std::mutex> one_at_a_time;
     const auto submit_in_order = [&] {
         if (order && !order->whole) come_after(p, *order, stream);
@@ -148,11 +166,11 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         if (Touches* all = seen.touches()) merge(*all);
         op.overwrites.clear();  // an earlier node may read what a later one overwrites
         const bool names_any = (op.count || op.everything) && holds("graph");
-        if (!capturing) order = order_of(exec, names_any && graph.issuable());
+        if (!capturing) order = order_of(exec, true);   // an update can make it one that is launched in pieces
         if (order) one_at_a_time = std::unique_lock(order->mutex);
         if (!names_any) return submit_in_order();
         if (order && graph.issuable() && is_of(p, op, graph, stream)) {
-            if (!p.fits_together(op) || (plan && plan->wants_pieces())) return launch_in_pieces(p, *order, graph, stream);
+            if (!p.fits_together(op) || (plan && plan->wants_pieces() && !wakes_others(graph))) return launch_in_pieces(p, *order, graph, stream);
         }
         CUresult ready = CUDA_SUCCESS;
         if (plan) place = plan->before(kGraphLaunch, shape, op), ready = plan->compute_again(place, op, nullptr);
@@ -185,14 +203,11 @@ void end_graphs() noexcept {
     if (!s) return;
     const pager::Driver& d = s->pager().driver();
     const pager::Relaxed relaxed(d);
-    std::lock_guard lock(g_graphs_mutex);
-    std::erase_if(g_ending, [&](const Ending& e) {
-        if (d.cuEventQuery(e.event) == CUDA_ERROR_NOT_READY) return false;
+    const auto ended = [&](const Ending& e) { return d.cuEventQuery(e.event) != CUDA_ERROR_NOT_READY; };
+    for (Ending e; take_ending(ended, e);) {
         d.cuEventDestroy_v2(e.event);
         end(e);
-        return true;
-    });
-    g_any_ending.store(!g_ending.empty(), std::memory_order_relaxed);
+    }
 }
 
 bool graph_destroying(CUgraphExec exec) noexcept {
@@ -226,15 +241,16 @@ bool graph_destroying(CUgraphExec exec) noexcept {
 }
 
 void graphs_end_with(CUcontext context) noexcept {
-    std::lock_guard lock(g_graphs_mutex);
-    std::erase_if(g_graphs, [&](const auto& g) { return g.second->context == context; });  // their events go with it
+    {
+        std::lock_guard lock(g_graphs_mutex);
+        std::erase_if(g_graphs, [&](const auto& g) { return g.second->context == context; });  // their events go with it
+    }
     Session* s = Session::get();
-    std::erase_if(g_ending, [&](const Ending& e) {
-        if (!s || e.context != context) return false;
+    const auto of_it = [&](const Ending& e) { return s && e.context == context; };
+    for (Ending e; take_ending(of_it, e);) {
         s->pager().driver().cuEventSynchronize(e.event);
         end(e);
-        return true;
-    });
+    }
 }
 
 }  // namespace handle

@@ -75,6 +75,7 @@ bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::ui
     std::lock_guard lock(mutex_);
     KnownOp& op = known->ops[static_cast<std::size_t>(k)];
     op.captured = 0;
+    if (iteration < iteration_) return false;   // another thread has begun a new one
     if (!op.proven || !source || source->tied() || !source->copy(op.launch) || !is_the_proven_one(op, *source) || op.launch.arguments.size() != op.proved_with.size()) return false;
     std::vector<char>& now = op.launch.arguments;
     for (const Operand& o : op.operands) {
@@ -141,7 +142,7 @@ void Replayer::purge() {
     any_.store(!entries_.empty());
 }
 
-bool Replayer::may_drop(std::shared_ptr<const Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t iteration) {
+bool Replayer::may_drop(std::shared_ptr<const Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t used, std::uint64_t iteration) {
     if (!slice || !has(slice->buffers, logical)) return false;
     std::lock_guard lock(mutex_);
     if (!work_.start()) return false;
@@ -153,7 +154,7 @@ bool Replayer::may_drop(std::shared_ptr<const Known> known, std::shared_ptr<cons
         if (!lane.done && pager_.driver().cuEventCreate(&lane.done, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return false;
     if (!report_) return false;
     purge();
-    Entry entry{known, slice, logical, b->id, b->last_use.load(), {}};
+    Entry entry{known, slice, logical, b->id, used, {}};
     const auto [found, fresh] = slice->parts.try_emplace(logical);
     const Part& part = found->second;
     if (fresh) found->second = part_for(*known, *slice, {logical});

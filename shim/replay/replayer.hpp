@@ -43,8 +43,9 @@ class Replayer final : public pager::Restorer {
     // The op of step `k` is about to be submitted to `stream`: its launch is kept, with what it reads that may change. False: it is not the op that was proven.
     bool keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, const LaunchSource* source, CUstream stream);
 
-    // Whether `b`, in the place of logical buffer `logical`, may be dropped: then the slice is remembered until it was replayed.
-    bool may_drop(std::shared_ptr<const Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t iteration);
+    // Whether `b`, in the place of logical buffer `logical` and last used by op `used`, may be dropped: then the slice is remembered until
+    // it was replayed, or another op has used it.
+    bool may_drop(std::shared_ptr<const Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t used, std::uint64_t iteration);
     // Replays the slice if any of its buffers is dropped.
     CUresult replay(const Slice& slice, CUstream stream);
 

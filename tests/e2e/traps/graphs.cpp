@@ -561,6 +561,39 @@ void whole_after_pieces(unsigned seed) {
   for (const CUdeviceptr at : all) tell("words", read(at, kThird));
 }
 
+// The other way round: what is launched first cannot be in pieces, and still waits on its stream when the second, which can, comes on
+// another one.
+void pieces_after_whole(unsigned seed) {
+  World w(seed);
+  const auto all = numbered(w, 3, kThird, seed);
+  std::vector<unsigned> pageable(1000, 5);
+  void* pinned;
+  CHECK(cuMemHostAlloc(&pinned, 4000, 0));
+  memset(pinned, 3, 4000);
+  Graph g;
+  g.capture(w.stream(), [&](CUstream c) {
+    CHECK(cuMemcpyHtoDAsync(all[0], pageable.data(), 4000, c));
+    for (const CUdeviceptr at : all) launch_wide(c, w.add, at, at, at, 100u);
+  });
+  std::size_t count = 0;
+  CHECK(cuGraphGetNodes(g.graph, nullptr, &count));
+  std::vector<CUgraphNode> nodes(count);
+  CHECK(cuGraphGetNodes(g.graph, nodes.data(), &count));
+  CUDA_MEMCPY3D copy{};
+  CHECK(cuGraphMemcpyNodeGetParams(nodes[0], &copy));
+  const Gate gate;
+  const CUstream first = w.stream();
+  gate.close(first);
+  CHECK(cuGraphLaunch(g.exec, first));
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST, copy.srcDevice = 0, copy.srcHost = pinned;
+  CHECK(cuGraphExecMemcpyNodeSetParams(g.exec, nodes[0], &copy, w.context));
+  CHECK(cuGraphLaunch(g.exec, w.stream()));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  gate.open();
+  CHECK(cuCtxSynchronize());
+  for (const CUdeviceptr at : all) tell("words", read(at, kThird));
+}
+
 // One branch waits for what the other writes.
 void branch_waits(unsigned seed) {
   World w(seed);
@@ -728,6 +761,7 @@ const std::vector<Trap> graph_traps = {
     {"graph-brings-a-table", Needs::moves, brings_addresses<false>},
     {"graph-brings-a-variable", Needs::moves, brings_addresses<true>},
     {"graph-whole-after-pieces", Needs::moves, whole_after_pieces},
+    {"graph-pieces-after-whole", Needs::moves, pieces_after_whole},
     {"graph-branch-waits", Needs::nothing, branch_waits},
     {"graph-on-two-devices", Needs::nothing, on_two_devices},
     {"graph-needs-memory", Needs::moves, needs_memory<false>},
