@@ -160,3 +160,61 @@ TEST_CASE("nothing begins to move while an op that may touch anything waits, als
     CHECK(second == CUDA_SUCCESS);
     CHECK(p.gpu.violations().empty());
 }
+
+TEST_CASE("what is ordered in does not wait for room that a launch which is held back will want") {
+    Following p({.device = 6, .host = 24, .lands = false, .deadline_ns = kForever});
+    const CUdeviceptr ordered = p.allocate(4), fresh = p.allocate(4);
+    REQUIRE(p.launch(1, {ordered}, 5) == CUDA_SUCCESS);
+    p.out(ordered);
+    CUresult first = CUDA_ERROR_UNKNOWN;
+    std::thread waits = p.launches(first, 3, {fresh}, true);
+    a_while();
+    const Order in{Order::Kind::fetch, p.at(ordered), p.at(ordered)->id, 0};
+    p.device->order(&in, 1);
+    CHECK(Paged::soon([&] { return p.where(ordered) == Residency::device; }));
+    p.gpu.let_go(2);
+    waits.join();
+    CHECK(first == CUDA_SUCCESS);
+    CHECK(p.device->stats().over_budget == 0);
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("what is ordered in pushes out nothing that a waiting launch names") {
+    Following p({.device = 6, .host = 24, .lands = false, .deadline_ns = kForever});
+    const CUdeviceptr ordered = p.allocate(4), named = p.allocate(4), fresh = p.allocate(1);
+    REQUIRE(p.launch(1, {ordered}, 5) == CUDA_SUCCESS);
+    p.out(ordered);
+    REQUIRE(p.launch(1, {named}, 6) == CUDA_SUCCESS);
+    p.pager->streams().mark_tails();
+    p.at(ordered)->next_use = 5, p.at(named)->next_use = 9;   // as if the plan could not know
+    CUresult first = CUDA_ERROR_UNKNOWN;
+    std::thread waits = p.launches(first, 3, {named, fresh}, true);
+    a_while();
+    const Order in{Order::Kind::fetch, p.at(ordered), p.at(ordered)->id, 0};
+    p.device->order(&in, 1);
+    a_while();
+    CHECK(p.where(named) == Residency::device);
+    p.gpu.let_go(2);
+    waits.join();
+    CHECK(first == CUDA_SUCCESS);
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("an eviction that the waiting launch itself forbids is no room to wait for") {
+    Following p({.device = 7, .host = 24, .lands = false, .deadline_ns = kForever});
+    const CUdeviceptr named = p.allocate(2), idle = p.allocate(2), more = p.allocate(2);
+    REQUIRE(p.launch(1, {idle}) == CUDA_SUCCESS);
+    p.pager->streams().mark_tails();
+    REQUIRE(p.launch(2, {named}) == CUDA_SUCCESS);   // under way
+    p.at(idle)->next_use = 9;
+    const Order out{Order::Kind::evict, p.at(named), p.at(named)->id, p.at(named)->last_use.load()};
+    p.device->order(&out, 1);
+    CUresult first = CUDA_ERROR_UNKNOWN;
+    std::thread goes = p.launches(first, 3, {named, more}, false);
+    CHECK(Paged::soon([&] { return p.where(idle) == Residency::host; }));   // while stream 2 is held
+    p.gpu.let_go(2);
+    goes.join();
+    CHECK(first == CUDA_SUCCESS);
+    CHECK(p.device->stats().over_budget == 0);
+    CHECK(p.gpu.violations().empty());
+}
