@@ -18,6 +18,7 @@ Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
     Buffer* b;
     if (recycled_.empty()) {
         b = new Buffer;
+        b->device = this;
     } else {
         b = recycled_.back();
         recycled_.pop_back();
@@ -26,9 +27,9 @@ Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
     b->id = next_id_++;
     b->bytes = bytes;
     b->capacity = capacity;
-    b->device = this;
     b->residency = Residency::unbacked;
     b->table = b->opaque = b->escaped = b->touched = b->host_changed = b->dropped = false;
+    b->through.clear();
     b->looked_through = 0;
     b->last_use = b->streams = b->next_use = 0;
     b->host_valid = b->hash_known = b->pinned = b->moving = b->unfilled = b->slab = b->live = false;
@@ -75,6 +76,12 @@ bool DevicePager::fits(std::size_t capacity) const {
     return live + largest <= both;
 }
 
+// The same, also with what others have given back meanwhile.
+bool DevicePager::will_fit(std::size_t capacity) {
+    const auto now = [&] { return or_without_slabs([&] { return fits(capacity); }); };
+    return now() || (regain_budget() && now());
+}
+
 // Slabs in which nothing lives (SlabAllocator::give_up) become freed buffers like any other, whose memory goes once nothing uses it
 // any more. One that a waiting op names, be it by a word that is no address, stays: freed ones are told from others when the wait begins.
 // So does one of which others had a part: nobody says when they are done with it.
@@ -84,7 +91,6 @@ bool DevicePager::park_slabs(std::size_t bytes) {
     });
     for (Buffer* b : parked) {
         b->live = b->slab = b->pinned = false;
-        b->parked_at = pager_.streams().now();
         b->parked_by = 0;
         unmovable_ -= b->capacity;
         parked_.emplace(b->capacity, b);
@@ -138,7 +144,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
         out = slabs_.take(bytes, slot ? slot->life : 0, pool, context);
         if (!out) {
             const std::size_t capacity = whole_granules(std::max<std::size_t>(granule(), 2 * small_below()));
-            if (!or_without_slabs([&] { return fits(capacity); })) return CUDA_ERROR_OUT_OF_MEMORY;
+            if (!will_fit(capacity)) return CUDA_ERROR_OUT_OF_MEMORY;
             Buffer* slab = new_buffer(capacity, capacity);
             if (!slab) return CUDA_ERROR_OUT_OF_MEMORY;
             slab->slab = true;
@@ -164,7 +170,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
         return out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
     const std::size_t capacity = whole_granules(bytes);
-    if (capacity < bytes || (pool != own_pool && !or_without_slabs([&] { return fits(capacity); }))) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (capacity < bytes || (pool != own_pool && !will_fit(capacity))) return CUDA_ERROR_OUT_OF_MEMORY;
     Buffer* b = take_parked(capacity, slot);
     if (!b) b = new_buffer(bytes, capacity);
     if (!b) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -187,13 +193,15 @@ void DevicePager::small_freed(CUdeviceptr at, std::size_t bytes, CUmemoryPool po
     use.current -= std::min(use.current, bytes);
 }
 
-CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered) {
+CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered, bool waited_for) {
     StreamTable& streams = pager_.streams();
     StreamSlot* slot = stream_ordered ? &streams.slot(stream) : nullptr;
+    // An op like others: it has come once all has that its stream was made to wait for.
+    const std::uint64_t number = slot ? streams.next() : streams.now();
+    if (slot) streams.freed(*slot, number);
     Lock lock(mutex_);
     Buffer* b = pager_.find(at);
     if (!b) return CUDA_ERROR_INVALID_VALUE;
-    const std::uint64_t number = streams.now();
     if (b->slab) {
         const auto small = slabs_.find(at);
         if (!small || small->base != at) return CUDA_ERROR_INVALID_VALUE;
@@ -206,11 +214,10 @@ CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered)
     if (b->pool != own_pool) live_capacity_ -= b->capacity;
     auto& use = pools_[b->pool];
     use.current -= std::min<std::size_t>(use.current, b->bytes);
-    b->parked_at = number;
     b->parked_by = slot ? slot->life : 0;
-    if (slot) {
-        // Ops that other streams were made to wait for are ordered by the program; its own stream's come before now.
-        b->streams.fetch_or(slot->bit());
+    if (slot || !waited_for) {
+        // Ops that its stream was made to wait for are ordered by the program; without any order all may still use it, by whatever way.
+        b->streams.fetch_or(slot ? slot->bit() : streams.all_streams());
         std::uint64_t seen = b->last_use.load();
         while (seen < number && !b->last_use.compare_exchange_weak(seen, number)) {
         }

@@ -26,21 +26,33 @@ void AnswerMemory::give_back(void* memory) noexcept {
 }
 
 void AnswerMemory::collect() {
-    std::lock_guard lock(mutex_);
-    std::erase_if(blocks_, [&](Block& b) {
-        if (!b.given_back) return false;
+    std::unique_lock lock(mutex_);
+    for (std::size_t i = 0; i < blocks_.size();) {
+        Block& b = blocks_[i];
         // An op that a kernel of ours was queued with has its number once its lease is closed.
-        if (!b.until && !any_lease_open()) b.until = std::max<std::uint64_t>(1, streams_.now());
-        if (!b.until || !streams_.complete(streams_.all_streams(), b.until)) return false;
-        Within there(driver_, b.context);
-        Relaxed relaxed(driver_);
-        if (there) insist([&] { return driver_.cuMemFreeHost(b.memory); });
-        return true;
-    });
+        if (b.given_back && !b.until && !any_lease_open()) b.until = std::max<std::uint64_t>(1, streams_.now());
+        if (!b.until || !streams_.complete(streams_.all_streams(), b.until)) {
+            ++i;
+            continue;
+        }
+        const Block done = b;
+        blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(i));
+        ++freeing_;
+        lock.unlock();   // the driver may wait for the device, which may wait for a launch that takes memory here
+        {
+            Within there(driver_, done.context);
+            Relaxed relaxed(driver_);
+            if (there) insist([&] { return driver_.cuMemFreeHost(done.memory); });
+        }
+        lock.lock();
+        --freeing_;
+        freed_.notify_all();
+    }
 }
 
 void AnswerMemory::context_destroying(CUcontext context) {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    freed_.wait(lock, [this] { return freeing_ == 0; });
     std::erase_if(blocks_, [&](const Block& b) { return b.context == context; });
 }
 

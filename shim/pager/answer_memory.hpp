@@ -7,6 +7,7 @@
 
 #include <cuda.h>
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -41,6 +42,8 @@ class AnswerMemory {
     StreamTable& streams_;
     std::mutex mutex_;
     std::vector<Block> blocks_;
+    int freeing_ = 0;          // of them, without the lock
+    std::condition_variable freed_;
 };
 
 }  // namespace udnnmem::pager

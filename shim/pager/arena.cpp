@@ -23,9 +23,9 @@ bool Arena::start(const Driver& driver, std::size_t granule, std::size_t bytes) 
     }
     table_ = static_cast<std::atomic<Buffer*>*>(table);
     shift_ = static_cast<unsigned>(std::countr_zero(granule));
-    begin_ = at;
-    bytes_ = bytes;
     free_[at] = bytes;
+    begin_.store(at, std::memory_order_relaxed);
+    bytes_.store(bytes, std::memory_order_release);
     return true;
 }
 

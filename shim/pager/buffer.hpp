@@ -90,8 +90,7 @@ struct Buffer {
     };
     std::vector<Drag> drags;     // what its contents point to
     std::vector<Buffer*> through;  // tables that were found to lead here: ops that named them before that may be using it
-    std::uint64_t parked_at = 0; // freed and kept mapped: sequence number of the free ...
-    std::uint64_t parked_by = 0; // ... and the life of the slot of the stream that may have it at once, 0 for none
+    std::uint64_t parked_by = 0; // freed and kept mapped: the life of the slot of the stream that may have it at once, 0 for none
 
     // The Restorer's: lanes of replays, unknown to the program's events, that may still read or write it.
     std::atomic<std::uint32_t> replay_reads{0}, replay_writes{0};

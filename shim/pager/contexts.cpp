@@ -150,7 +150,6 @@ void DevicePager::end_memory_of(CUcontext context) {
         if (b->pool != own_pool) live_capacity_ -= b->capacity;
         auto& use = pools_[b->pool];
         use.current -= std::min<std::size_t>(use.current, b->bytes);
-        b->parked_at = pager_.streams().now();
         b->parked_by = 0;
         cancel(b);
         parked_.emplace(b->capacity, b);

@@ -86,9 +86,9 @@ class DevicePager {
     bool all_in_place() const { return all_in_place_.load(std::memory_order_seq_cst); }
     CUresult allocate(std::size_t bytes, CUstream stream, bool stream_ordered, CUmemoryPool pool, CUdeviceptr& out);
     static inline const CUmemoryPool own_pool = reinterpret_cast<CUmemoryPool>(1);   // of take_scratch()
-    // `at` must be the base of a live allocation (else CUDA_ERROR_INVALID_VALUE). For a plain free the device has been
-    // synchronised by the caller.
-    CUresult free(CUdeviceptr at, CUstream stream, bool stream_ordered);
+    // `at` must be the base of a live allocation (else CUDA_ERROR_INVALID_VALUE). For a plain free the caller has
+    // synchronised the device, or says that it has not (`waited_for`).
+    CUresult free(CUdeviceptr at, CUstream stream, bool stream_ordered, bool waited_for = true);
     // The program's allocation that holds `at`, if it is live.
     std::optional<Allocated> allocation_at(CUdeviceptr at);
 
@@ -223,6 +223,7 @@ class DevicePager {
     void out_of_place() { all_in_place_.store(false, std::memory_order_seq_cst), all_noted_ = false; }
     void retire(Buffer*);
     void small_freed(CUdeviceptr at, std::size_t bytes, CUmemoryPool pool);
+    bool will_fit(std::size_t capacity);
     bool fits(std::size_t capacity) const;
     bool park_slabs(std::size_t bytes);
     // `enough`, if need be without slabs in which nothing lives any more.

@@ -146,7 +146,7 @@ void Pager::follow(Op& op, const std::vector<Buffer*>& named, std::vector<Buffer
         else all.push_back(b);
     for (std::uint32_t i = 0; listed && i < op.small_count; ++i)
         if (Buffer* b = find(op.small[i])) open.push_back({b, op.small[i]});
-    std::vector<CUdeviceptr> done;
+    std::vector<std::pair<CUdeviceptr, bool>> done;   // an allocation, or all of a slab, which begins where its first one does
     std::vector<Buffer::Drag> leads;
     while (!open.empty()) {
         const auto [b, address] = open.back();
@@ -156,8 +156,10 @@ void Pager::follow(Op& op, const std::vector<Buffer*>& named, std::vector<Buffer
         if (b->opaque && !op.captured) op.everything = true;
         CUdeviceptr base = 0;
         leads.clear();
-        if (!b->device->leads_to(b, address, base, leads) || std::find(done.begin(), done.end(), base) != done.end()) continue;
-        done.push_back(base);
+        if (!b->device->leads_to(b, address, base, leads)) continue;
+        const std::pair looked_at(base, b->slab && !address);
+        if (std::find(done.begin(), done.end(), looked_at) != done.end()) continue;
+        done.push_back(looked_at);
         for (const Buffer::Drag& d : leads) {
             open.push_back({d.target, d.address});
             if (led) led->push_back(d.address);
@@ -289,7 +291,8 @@ void Pager::leave(Op& op, CUresult result) {
     for (Buffer* b : op.more) note(b);
     if (op.everything) [[unlikely]]
         for (DevicePager* d : devices()) d->note_everything(number, bit);
-    streams_.submitted(*op.slot, number);
+    // Where the driver knows no context it has refused the op, and nothing could ever tell that it has completed.
+    if (result == CUDA_SUCCESS || op.slot->context) streams_.submitted(*op.slot, number);
     my_lease().close();
     if (op.slow) [[unlikely]]
         for (auto& [d, r] : op.requests) d->release(r, result == CUDA_SUCCESS);

@@ -80,6 +80,7 @@ void DevicePager::release(Request& r, bool submitted_ok) {
 
 // The buffer's device frames hold nothing of worth; its host frames do. Nothing of the failed op was submitted.
 void DevicePager::revert_to_host(Buffer* b) {
+    out_of_place();
     if (backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return lost(b, "could not be given back its contents after a call that failed");
     device_pool_->give_back(b->device_frames);
     b->unfilled = false;

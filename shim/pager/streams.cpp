@@ -19,7 +19,7 @@ constexpr int kRecent = 4;
 thread_local Recent t_recent[kRecent] __attribute__((tls_model("initial-exec")));
 // Names the thread. Not an address: what a thread leaves behind is the next one's.
 thread_local std::uint64_t t_thread __attribute__((tls_model("initial-exec")));
-std::atomic<std::uint64_t> g_threads{0};
+std::atomic<std::uint64_t> g_threads{2};   // CU_STREAM_LEGACY is 1, CU_STREAM_PER_THREAD 2: no thread is taken for one of them
 std::atomic<std::uint64_t> g_tables{0};
 
 // Gone with the thread; in its last destructors it is so already.
@@ -55,10 +55,20 @@ StreamSlot& StreamTable::slot(CUstream stream) {
     if (per_thread && !t_thread) t_thread = g_threads.fetch_add(1) + 1;
     const CUstream key = per_thread ? reinterpret_cast<CUstream>(t_thread) : stream;
     StreamSlot* found = nullptr;
-    {
-        std::lock_guard lock(mutex_);
+    const auto find = [&] {
+        found = nullptr;
         for (auto& s : slots_)
             if (s->alive && s->stream == key && s->per_thread == per_thread && (!context || s->context == context)) found = s.get();
+        return found;
+    };
+    const auto known = [&] {
+        std::lock_guard lock(mutex_);
+        return find() != nullptr;
+    };
+    if (!known()) poll_dead();
+    {
+        std::lock_guard lock(mutex_);
+        find();
         const bool handle = stream != CU_STREAM_LEGACY && !per_thread;
         // A stream may be used while another context than its own is current; of some (green contexts') the driver does not say which.
         if (!context && (!found || !found->context) && !(handle && driver_.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS))
@@ -159,6 +169,11 @@ void StreamTable::submitted(StreamSlot& s, std::uint64_t number) {
     if (n >= kMarkEvery || s.per_thread) mark(s);
 }
 
+void StreamTable::freed(StreamSlot& s, std::uint64_t number) {
+    if (s.stream == CU_STREAM_LEGACY) raise(s.last_op, number);
+    else submitted(s, number);
+}
+
 void StreamTable::mark(StreamSlot& s) {
     if (s.last_op.load() <= s.marked.load()) return;
     if (capturing() && (s.stream == CU_STREAM_LEGACY || is_capturing(s.per_thread ? CU_STREAM_PER_THREAD : s.stream))) return;
@@ -204,28 +219,39 @@ void StreamTable::ask(StreamSlot& s) {
 // Whoever holds the slot's mutex polls too, or records, which may take as long as the device does.
 void StreamTable::poll(StreamSlot& s) {
     std::vector<Spare> done;
-    {
-        const std::unique_lock lock(s.mutex, std::try_to_lock);
-        if (!lock || s.ending) return;
-        while (!s.marks.empty()) {
-            const CUresult result = insist([&] { return driver_.cuEventQuery(s.marks.front().event); });
-            if (result == CUDA_ERROR_CAPTURED_EVENT) {
-                // The stream was joining a capture as the mark was made, and it tells nothing: what it covered is marked anew.
-                done.push_back({s.context, s.marks.front().event});
-                s.marks.pop_front();
-                if (s.marks.empty()) s.marked.store(s.completed.load());
-                continue;
-            }
-            if (result == CUDA_ERROR_NOT_READY || (result != CUDA_SUCCESS && !lost(driver_, s.context))) break;
-            // Success, or a context in error: nothing that runs there will ever run again.
-            raise(s.completed, s.marks.front().value);
+    const std::unique_lock lock(s.mutex, std::try_to_lock);
+    if (!lock || s.ending) return;
+    while (!s.marks.empty()) {
+        const CUresult result = insist([&] { return driver_.cuEventQuery(s.marks.front().event); });
+        if (result == CUDA_ERROR_CAPTURED_EVENT) {
+            // The stream was joining a capture as the mark was made, and it tells nothing: what it covered is marked anew.
             done.push_back({s.context, s.marks.front().event});
             s.marks.pop_front();
+            if (s.marks.empty()) s.marked.store(s.completed.load());
+            continue;
         }
+        if (result == CUDA_ERROR_NOT_READY || (result != CUDA_SUCCESS && !lost(driver_, s.context))) break;
+        // Success, or a context in error: nothing that runs there will ever run again.
+        raise(s.completed, s.marks.front().value);
+        done.push_back({s.context, s.marks.front().event});
+        s.marks.pop_front();
     }
-    if (!done.empty()) {
-        std::lock_guard lock(mutex_);
+    if (!done.empty()) {   // with the slot's mutex held: else its context might have ended meanwhile, and its spare events with it
+        std::lock_guard spare(mutex_);
         spare_.insert(spare_.end(), done.begin(), done.end());
+    }
+}
+
+// Nobody else asks of streams that are gone, as long as no memory moves; their slots serve again.
+void StreamTable::poll_dead() {
+    const int n = slot_count_.load(std::memory_order_acquire);
+    for (int i = 0; i < n; ++i) {
+        StreamSlot* s;
+        {
+            std::lock_guard lock(mutex_);
+            s = slots_[static_cast<std::size_t>(i)].get();
+        }
+        if (!s->alive && s->completed.load() < s->last_op.load()) poll(*s);
     }
 }
 

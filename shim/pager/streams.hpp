@@ -68,6 +68,8 @@ class StreamTable {
 
     // After an op was submitted and numbered: notes it and records a mark when one is due.
     void submitted(StreamSlot&, std::uint64_t number);
+    // After memory was freed on the stream, in its order: numbered like an op. No barrier where the stream is a legacy one.
+    void freed(StreamSlot&, std::uint64_t number);
     // A mark now, by the thread that launched there last: it has to be known soon when that op completes.
     void mark(StreamSlot&);
     // Sees to it that the ops behind each stream's newest mark are known when they complete; a thread that is about to wait for
@@ -101,6 +103,7 @@ class StreamTable {
     void retire_ended_threads();
     void record_mark(StreamSlot&, CUstream of, std::size_t most = kMostMarks);
     void poll(StreamSlot&);
+    void poll_dead();
     void ask(StreamSlot&);
     CUevent take_event(CUcontext context);
     void end_captures(StreamSlot&);

@@ -27,8 +27,9 @@ void DevicePager::reclaim(std::size_t lowered) {
 // process' share leaves to contexts and libraries stays theirs.
 bool DevicePager::regain_budget() {
     FramePool& pool = *device_pool_;
+    if (pool.budget() >= pool.promised()) return false;
     const auto asked = now_ns();
-    if (requests_.empty() || asked < regain_from_ns_ || std::any_of(requests_.begin(), requests_.end(), [](const Request* r) { return r->yields; })) return false;
+    if (asked < regain_from_ns_ || std::any_of(requests_.begin(), requests_.end(), [](const Request* r) { return r->yields; })) return false;
     regain_from_ns_ = asked + kRegainEach;
     std::size_t free = 0, total = 0;
     if (insist([&] { return driver_.cuMemGetInfo_v2(&free, &total); }) != CUDA_SUCCESS) return false;

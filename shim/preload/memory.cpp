@@ -131,7 +131,8 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     if (!freed || freed->base != at) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult refused = refused_by_capture(p); refused != CUDA_SUCCESS) return refused;
     CUresult waited = CUDA_SUCCESS;
-    if (!freed->pool && !s->options().lazy_free && holds("free-waits") && !p.streams().capturing()) {
+    const bool waits = !freed->pool && !s->options().lazy_free && holds("free-waits") && !p.streams().capturing();
+    if (waits) {
         CUcontext context = nullptr;
         const std::uint64_t up_to = p.streams().now();
         const auto wait = [&p] {
@@ -153,7 +154,7 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     if (Learner* learner = s->learning()) learner->recorder.released(at);
     s->sharing().freed(at);
     if (executor::Executor* plan = s->executor()) plan->releasing(at, CU_STREAM_LEGACY, false);
-    const CUresult result = b->device->free(at, nullptr, false);
+    const CUresult result = b->device->free(at, nullptr, false, waits && waited == CUDA_SUCCESS);
     return result != CUDA_SUCCESS ? result : waited;
 }
 

@@ -149,7 +149,14 @@ struct FakeGpu::Calls {
         *memory = reinterpret_cast<void*>(at);
         return CUDA_SUCCESS;
     }
+    static CUresult set_access(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc*, std::size_t) {
+        Lock lock(g().mutex_);
+        for (std::size_t i = 0; i < bytes; i += granule)
+            if (!g().mapped_.contains(at + i)) return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_SUCCESS;
+    }
     static CUresult free_host(void* memory) {
+        while (g().frees_wait) std::this_thread::yield();
         Lock lock(g().mutex_);
         const bool ours = std::erase_if(g().pinned_, [&](const auto& p) { return p.data() == memory; });
         if (!ours && g().unending_) g().violations_.push_back("host memory is freed that a copy may read");
@@ -215,6 +222,7 @@ struct FakeGpu::Calls {
     }
     static CUresult make_event(CUevent* event, unsigned) {
         Lock lock(g().mutex_);
+        if (!t_context) return CUDA_ERROR_INVALID_CONTEXT;
         return *event = handle_of<CUevent>(g().next_++), CUDA_SUCCESS;
     }
 };
@@ -248,7 +256,7 @@ Driver FakeGpu::driver() {
     d.cuMemRelease = Calls::release;
     d.cuMemMap = Calls::map;
     d.cuMemUnmap = Calls::unmap;
-    d.cuMemSetAccess = [](CUdeviceptr, std::size_t, const CUmemAccessDesc*, std::size_t) { return CUDA_SUCCESS; };
+    d.cuMemSetAccess = Calls::set_access;
     d.cuMemHostAlloc = Calls::host_alloc;
     d.cuMemFreeHost = Calls::free_host;
     d.cuMemcpyHtoDAsync_v2 = [](CUdeviceptr to, const void* from, std::size_t bytes, CUstream) { return Calls::copy(to, reinterpret_cast<CUdeviceptr>(from), bytes); };

@@ -47,6 +47,7 @@ class FakeGpu {
     // So many granules of device memory are left.
     void fill_up(std::size_t granules = 0);
     std::size_t left() const { return left_; }
+    std::atomic<bool> frees_wait{false};    // cuMemFreeHost waits, as for the device
     bool lands = true;                      // host frames can be mapped; set before the pager is made
     std::vector<std::string> violations();  // what no driver would put up with
     std::vector<int> contexts_of_streams(); // of the streams that the pagers have made, in order

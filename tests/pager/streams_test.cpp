@@ -1,6 +1,7 @@
 // Which ops have completed, as events tell it: of streams of other contexts, and of streams that capture.
 #include "shim/pager/streams.hpp"
 
+#include <bit>
 #include <map>
 #include <thread>
 
@@ -203,6 +204,18 @@ TEST_CASE("a mark that was captured tells nothing, and another takes its place",
     CHECK_FALSE(table.complete(slot.bit(), last));
     for (auto& [event, state] : events) state.done = true;
     CHECK(table.complete(slot.bit(), last));
+}
+
+TEST_CASE("the slots and events of streams that come and go serve again", "[streams]") {
+    const Driver driver = play_driver();
+    StreamTable table(driver);
+    for (std::uintptr_t s = 0x15; s < 0x20; ++s) {
+        op_on(table, table.slot(stream(s)));
+        table.stream_destroying(stream(s));
+        for (auto& [event, state] : events) state.done = true;
+    }
+    CHECK(events.size() <= 2);
+    CHECK(std::popcount(table.all_streams()) <= 2);
 }
 
 TEST_CASE("captures end with their streams and contexts", "[streams]") {
