@@ -196,9 +196,7 @@ void DevicePager::small_freed(CUdeviceptr at, std::size_t bytes, CUmemoryPool po
 CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered, bool waited_for) {
     StreamTable& streams = pager_.streams();
     StreamSlot* slot = stream_ordered ? &streams.slot(stream) : nullptr;
-    // An op like others: it has come once all has that its stream was made to wait for.
-    const std::uint64_t number = slot ? streams.next() : streams.now();
-    if (slot) streams.freed(*slot, number);
+    const std::uint64_t number = slot ? streams.freed(*slot) : streams.now();
     Lock lock(mutex_);
     Buffer* b = pager_.find(at);
     if (!b) return CUDA_ERROR_INVALID_VALUE;

@@ -169,10 +169,18 @@ void StreamTable::submitted(StreamSlot& s, std::uint64_t number) {
     if (n >= kMarkEvery || s.per_thread) mark(s);
 }
 
-void StreamTable::freed(StreamSlot& s, std::uint64_t number) {
+// Where nothing was submitted or waited for since the stream's last op, a free has come with it. Else it is one itself: the stream
+// may have been made to wait for work that uses the memory by whatever way.
+std::uint64_t StreamTable::freed(StreamSlot& s) {
+    const std::uint64_t last = s.last_op.load();
+    if (last == now() && event_waited_.load() < last) return last;
+    const std::uint64_t number = next();
     if (s.stream == CU_STREAM_LEGACY) raise(s.last_op, number);
     else submitted(s, number);
+    return number;
 }
+
+void StreamTable::event_waited() { raise(event_waited_, now()); }
 
 void StreamTable::mark(StreamSlot& s) {
     if (s.last_op.load() <= s.marked.load()) return;

@@ -68,8 +68,11 @@ class StreamTable {
 
     // After an op was submitted and numbered: notes it and records a mark when one is due.
     void submitted(StreamSlot&, std::uint64_t number);
-    // After memory was freed on the stream, in its order: numbered like an op. No barrier where the stream is a legacy one.
-    void freed(StreamSlot&, std::uint64_t number);
+    // Memory was freed on the stream, in its order: the number of the op that the free is, or comes right behind. No barrier where the
+    // stream is a legacy one.
+    std::uint64_t freed(StreamSlot&);
+    // Some stream was made to wait for an event.
+    void event_waited();
     // A mark now, by the thread that launched there last: it has to be known soon when that op completes.
     void mark(StreamSlot&);
     // Sees to it that the ops behind each stream's newest mark are known when they complete; a thread that is about to wait for
@@ -110,6 +113,7 @@ class StreamTable {
 
     const Driver& driver_;
     alignas(128) std::atomic<std::uint64_t> sequence_{0};   // written by every op: with nothing beside it that ops read
+    std::atomic<std::uint64_t> event_waited_{0};            // now() as a stream was last made to wait
     alignas(128) std::atomic<int> capturing_{0};
     std::mutex asking_;                          // held while a legacy stream is asked, which no capture survives: none begins
     std::atomic<std::uint64_t> generation_;      // changes when a handle may mean another stream; no other table has it

@@ -25,7 +25,9 @@ void waiting_for_context(bool begins) noexcept {
 }
 void synchronised(SyncScope, CUstream, CUevent) noexcept { end_graphs(); }
 void event_recorded(CUevent, CUstream) noexcept {}
-void event_waited(CUstream, CUevent) noexcept {}
+void event_waited(CUstream, CUevent) noexcept {
+    if (Session* s = Session::get()) s->pager().streams().event_waited();
+}
 void stream_created(CUstream) noexcept {}
 
 void stream_destroying(CUstream stream) noexcept {

@@ -11,10 +11,14 @@ using namespace udnnmem::pager::test;
 
 TEST_CASE("what a stream was made to wait for is waited for before others have the memory that it freed") {
     Paged p({.device = 9, .host = 16});
-    const CUdeviceptr b = p.allocate(2);
+    const CUdeviceptr b = p.allocate(2), own = p.allocate(1);
+    const bool newest = GENERATE(false, true);   // its last op is that of all
+    REQUIRE(p.launch(newest ? 1 : 3, {own}) == CUDA_SUCCESS);
     REQUIRE(p.launch(1, {b}) == CUDA_SUCCESS);
+    if (newest) REQUIRE(p.launch(3, {own}) == CUDA_SUCCESS);
     p.pager->streams().mark_tails();
     p.gpu.hold(3);   // waits for an event of work that uses B by a way that nobody knows yet
+    if (newest) p.pager->streams().event_waited();
     REQUIRE(p.device->free(b, stream_of(3), true) == CUDA_SUCCESS);
     const auto take = [&](CUstream stream) {
         CUdeviceptr at = 0;
@@ -25,6 +29,18 @@ TEST_CASE("what a stream was made to wait for is waited for before others have t
     CHECK(take(stream_of(4)) != b);
     p.gpu.let_go(3);
     CHECK(take(stream_of(5)) == b);
+}
+
+TEST_CASE("memory that is freed right behind its stream's last op comes with it") {
+    Paged p({.device = 9, .host = 16});
+    const CUdeviceptr b = p.allocate(2);
+    p.pager->streams().event_waited();
+    REQUIRE(p.launch(3, {b}) == CUDA_SUCCESS);
+    p.pager->streams().mark_tails();   // as a plan does behind an op
+    REQUIRE(p.device->free(b, stream_of(3), true) == CUDA_SUCCESS);
+    CUdeviceptr at = 0;
+    REQUIRE(p.device->allocate(2 * granule, stream_of(4), true, nullptr, at) == CUDA_SUCCESS);
+    CHECK(at == b);
 }
 
 TEST_CASE("memory that is freed without anybody waiting is had by others once all streams have come so far") {
