@@ -34,6 +34,16 @@ LOADS(cuLibraryLoadFromFile,
       (library, file, jit, jit_values, jit_count, options, values, count),
       note_code_of_file(file); if (images_are_needed()) remember_image_file(*library, file))
 
+// ---- linking: in what comes out there is no PTX to read any more ----
+static bool holds_ptx(CUjitInputType type) { return type == CU_JIT_INPUT_PTX || type == CU_JIT_INPUT_FATBINARY; }
+ALWAYS_OBSERVE(cuLinkAddData_v2,
+               (CUlinkState state, CUjitInputType type, void* data, size_t bytes, const char* name, unsigned count,
+                CUjit_option* options, void** values),
+               (state, type, data, bytes, name, count, options, values), if (holds_ptx(type)) note_code_of(data, bytes))
+ALWAYS_OBSERVE(cuLinkAddFile_v2,
+               (CUlinkState state, CUjitInputType type, const char* path, unsigned count, CUjit_option* options, void** values),
+               (state, type, path, count, options, values), if (holds_ptx(type)) note_code_of_file(path))
+
 // ---- unloading ----
 static void tell_unloading() noexcept {
     Guard up;

@@ -40,11 +40,24 @@ bool names_place_or_time(std::string_view word) {
     return false;
 }
 
+// `call (results), target, (arguments), prototypes;`: whether the target is in a register.
+bool calls_by_address(const std::vector<std::string_view>& words) {
+    if (!starts_with(words[0], "call")) return false;
+    int depth = 0;
+    for (std::size_t i = 1; i < words.size(); ++i) {
+        depth += (words[i] == "(") - (words[i] == ")");
+        if (depth == 0 && words[i] != ")" && words[i] != ",") return words[i][0] == '%';
+    }
+    return false;
+}
+
 const char* hazard_of_opcode(std::string_view op) {
     const bool atomic = starts_with(op, "atom.") || starts_with(op, "red.");
     if (atomic)
         for (const char* type : {".f16", ".f32", ".f64", ".bf16"})
             if (contains(op, type)) return kFloatAtomic;
+    // A tensor's elements are what its map says.
+    if (starts_with(op, "cp.reduce.") && (contains(op, ".tensor") || contains(op, ".f16") || contains(op, ".f32") || contains(op, ".f64") || contains(op, ".bf16"))) return kFloatAtomic;
     if (contains(op, ".volatile") && !contains(op, ".shared") && !contains(op, ".local")) return kVolatile;
     if (starts_with(op, "multimem.")) return kVolatile;
     for (const char* start : {"tex.", "tld4.", "suld.", "sust.", "sured."})
@@ -298,7 +311,10 @@ class PtxScan {
                 continue;
             }
             if (t == ";") {
-                if (!instruction.empty()) flow.add(instruction, guard);
+                if (!instruction.empty()) {
+                    if (!body.code.hazard && calls_by_address(instruction)) body.code.hazard = kCall;
+                    flow.add(instruction, guard);
+                }
                 instruction.clear();
                 guard = {};
                 continue;
@@ -356,7 +372,7 @@ void merge(KernelCodes& into, KernelCodes&& from) {
         if (!at->second.hazard) at->second.hazard = code.hazard;
         at->second.writes_known = at->second.writes_known && code.writes_known;
         at->second.follows_variables |= code.follows_variables;
-        at->second.writes.merge(code.writes);
+        at->second.writes.merge(code.writes);   // what is known of one of them is
         at->second.steers.merge(code.steers);
         at->second.images += code.images;
     }
@@ -417,6 +433,13 @@ KernelCodes read_code(const void* image, std::size_t bytes) {
 void note_code(const void* image) noexcept try {
     if (image == nullptr || (image = unwrapped_image(image)) == nullptr) return;
     if (const std::size_t bytes = image_bytes(image); bytes && bytes <= most_bytes) take(image, bytes);
+} catch (...) {   // no memory
+}
+
+void note_code_of(const void* image, std::size_t bytes) noexcept try {
+    if (image == nullptr || !bytes || bytes > most_bytes) return;
+    const std::string closed(static_cast<const char*>(image), bytes);   // with a 0 behind
+    take(closed.data(), closed.size());
 } catch (...) {   // no memory
 }
 

@@ -34,7 +34,7 @@ void Executor::end(bool patiently) noexcept {
     }
     // Else ops are told for as long as there are any: each may overwrite what dropped buffers are made of. Computed again here, it
     // might wait for a device that has nothing more to do but stand still.
-    if (const replay::Replayer* replayer = replayer_.load(); patiently || !replayer || !replayer->any()) on_.store(false);
+    if (const replay::Replayer* replayer = replayer_.load(); patiently || !replayer || !replayer->at_work()) on_.store(false);
     std::unique_lock lock(job_mutex_);
     if (stopping_.exchange(true)) return;
     job_ready_.notify_all();
@@ -245,6 +245,14 @@ void Executor::restore_now() noexcept try {
         ++epoch_;
     }
     replayer_.load()->restore_all(true);
+} catch (...) {
+}
+
+void Executor::forget_functions() noexcept try {
+    std::lock_guard lock(mutex_);
+    std::lock_guard proof(proof_mutex_);
+    for (const CoursePointer& c : courses_)
+        if (c->known) replayer_.load()->forget_functions(*c->known);
 } catch (...) {
 }
 

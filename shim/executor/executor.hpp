@@ -116,10 +116,12 @@ class Executor {
     // Whether the plan in force has anything to do after that op. For benchmarks.
     bool acts_after(const Place& place);
     // What follows has to be told also when on() says no.
-    // Kernels are about to be unloaded: no launch that was kept can be made again.
+    // Kernels are about to be unloaded: no launch that was kept can be made again, and their handles may be others' from now on.
     void code_unloading() noexcept {
         replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
-        if (replayer && replayer->keeps()) [[unlikely]] restore_now();
+        if (!replayer) return;
+        if (replayer->keeps()) [[unlikely]] restore_now();
+        forget_functions();
     }
     // An op runs that is not told, because a stream captures, or ops may from now on, for an address has escaped: nobody knows
     // what they write.
@@ -208,6 +210,7 @@ class Executor {
     CUresult replay_for(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept;
     void releasing_now(CUdeviceptr address, CUstream stream, bool in_order) noexcept;
     void restore_now() noexcept;
+    void forget_functions() noexcept;
     void restore_beside_capture() noexcept;
 
     // The launch path's, under mutex_.

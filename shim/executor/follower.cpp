@@ -78,11 +78,23 @@ bool Follower::is(std::int32_t at, const Seen& seen) const {
         const bool lasts = sequence_.lasts(b);
         if (lasts ? known.buffer != nullptr : bound_in_[b] == stretch_ && run_ && at) {
             if (known.buffer != named || known.id != named->id) return false;
+        } else if (!lasts && settled_ && is_another(named, b, at)) {
+            return false;
         } else if (!settled_ && named->capacity != static_cast<std::size_t>(sequence_.plan_trace.buffers[b].bytes.value)) {
             return false;
         }
     }
     return true;
+}
+
+// Whether the buffer is known as another one than `b`, a transient that has not come in this iteration: a program that writes there has
+// strayed, though the op looks the same.
+bool Follower::is_another(const pager::Buffer* named, std::size_t b, std::int32_t at) const {
+    const auto known = logical_.find(named);
+    if (known == logical_.end() || known->second == static_cast<std::int32_t>(b)) return false;
+    const auto other = static_cast<std::size_t>(known->second);
+    if (bound_[other].buffer != named || bound_[other].id != named->id) return false;   // it was
+    return sequence_.lasts(other) || (bound_in_[other] == stretch_ && run_ && at);
 }
 
 std::int32_t Follower::arrive(std::int32_t step, const Seen& seen) {
@@ -92,6 +104,7 @@ std::int32_t Follower::arrive(std::int32_t step, const Seen& seen) {
         const auto b = static_cast<std::size_t>(sequence_.uses[known.first + i].buffer);
         bound_[b] = {seen.named[i], seen.named[i]->id};
         bound_in_[b] = stretch_;
+        logical_[seen.named[i]] = static_cast<std::int32_t>(b);
     }
     ++run_;
     next_ = step + 1 == static_cast<std::int32_t>(sequence_.steps.size()) ? 0 : step + 1;
@@ -120,7 +133,7 @@ std::uint64_t Follower::window_hash(const Recent& recent, std::size_t length) co
         std::uint64_t h = op.shape;
         for (std::uint32_t k = 0; k < op.count; ++k) {
             const auto known = logical_.find(op.named[k]);
-            h = mix(h, known != logical_.end() ? static_cast<std::uint64_t>(known->second) + 1 : 0);
+            h = mix(h, known != logical_.end() && sequence_.lasts(static_cast<std::size_t>(known->second)) ? static_cast<std::uint64_t>(known->second) + 1 : 0);
         }
         all = mix(all, h);
     }

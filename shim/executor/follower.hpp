@@ -1,7 +1,8 @@
 // Where in a learned sequence a running program is.
 //
 // An op is the step that is expected next if it has that step's shape and names the step's buffers: the persistent ones
-// themselves, the transient ones in the same places as before, and each of them the same one throughout an iteration. An op that is not is passed over; the place is found
+// themselves, the transient ones in the same places as before, each of them the same one throughout an iteration and none that is
+// another one there. An op that is not is passed over; the place is found
 // again at the step that was expected, at the first step, or anywhere that the last ops lead to and nothing else does
 // (find(): shapes and persistent buffers). Wrong answers are possible only for sequences that look the same, and cost
 // time, nothing else.
@@ -73,6 +74,7 @@ class Follower {
 
   private:
     bool is(std::int32_t step, const Seen& seen) const;
+    bool is_another(const pager::Buffer* named, std::size_t b, std::int32_t at) const;
     std::int32_t arrive(std::int32_t step, const Seen& seen);
     void forget();
     void settle();
@@ -86,7 +88,7 @@ class Follower {
     bool settled_ = false;
     std::vector<Bound> bound_;                 // per logical buffer
     std::vector<std::uint64_t> bound_in_;      // ... in which stretch
-    std::unordered_map<const pager::Buffer*, std::int32_t> logical_;  // of persistent buffers
+    std::unordered_map<const pager::Buffer*, std::int32_t> logical_;  // what each buffer was last
     // By the hash of the last 2, the last `window` steps: where they end; nowhere: not in one place.
     std::unordered_map<std::uint64_t, std::int32_t> places_[2];
 };

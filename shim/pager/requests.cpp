@@ -283,7 +283,7 @@ bool DevicePager::bring(Request& r, Buffer* b) {
     for (const Buffer* o : buffers_)
         if (o->granted && o->granted == o->holds && !o->pinned && o->residency == Residency::device) granted += o->capacity;
     const bool coming = moves_of(Move::Kind::evict, Move::Kind::evict) || bytes_ordered_out() ||
-                        (holds("submission") && granted && device_pool_->available() + granted >= b->capacity);
+                        (holds("submission") && (frozen_ || (granted && device_pool_->available() + granted >= b->capacity)));
     if (coming && !overdue(r) && !force) return false;
     if (!b->slab && backing_->host_frames_can_be_mapped() && (b->residency == Residency::host || land_on_host(b))) {
         r.host_allowed = true;

@@ -56,12 +56,11 @@ const char* WorkLaunch::refused() const {
     return work_.launch ? interpose::kernel_code(work_.launch->layout->name).hazard : nullptr;
 }
 
-// Where there is no code to read, what was seen has to do.
+// Where there is no code to read, what was seen has to do; where there is machine code beside PTX, what the PTX says is added.
 bool WorkLaunch::may_write(std::uint32_t offset) const {
     if (work_.fill) return true;
     if (!work_.launch) return offset == offsetof(replay::CopyArguments, to);
-    const interpose::KernelCode code = interpose::kernel_code(work_.launch->layout->name);
-    return code.writes_known && code.writes.count(offset);
+    return interpose::kernel_code(work_.launch->layout->name).writes.count(offset);
 }
 
 bool WorkLaunch::may_steer(std::uint32_t offset) const {

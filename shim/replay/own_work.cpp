@@ -5,7 +5,7 @@
 
 namespace udnnmem::replay {
 namespace {
-constexpr std::size_t kSlots = 64, kSlotBytes = 32;   // as hash.cu has them; one for each stream (StreamTable)
+constexpr std::size_t kSlots = OwnWork::slots, kSlotBytes = 32;   // as hash.cu has them
 constexpr int kTimings = 64;
 
 CUresult submit_fill(const pager::Driver& d, const FillArguments& f, CUstream stream) {

@@ -44,7 +44,7 @@ class OwnWork {
     // Bytes per second at which large pieces are hashed at best, by events around some; 0: not known. Any thread.
     double hash_rate() const { return hash_rate_.load(std::memory_order_relaxed); }
     // Hashes and stops the context unless the hash is `expected`; then `which` is in *report. `report`: answers(report_answers).
-    static constexpr std::size_t report_answers = 65;
+    static constexpr std::size_t slots = 512, report_answers = 1 + slots;   // a slot for each stream (StreamTable)
     CUresult expect(CUdeviceptr at, std::size_t bytes, const pager::Hash& expected, std::uint64_t* report, std::uint64_t which, CUstream stream);
     // `arguments` instead of its own. `addresses`: in each buffer that it names. `dropped`: those may be dropped ones.
     CUresult launch(const Launch& launch, std::span<char> arguments, std::span<const CUdeviceptr> addresses, bool dropped, CUstream stream);

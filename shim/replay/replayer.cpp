@@ -107,6 +107,11 @@ bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::ui
     return true;
 }
 
+void Replayer::forget_functions(Known& known) {
+    std::lock_guard lock(mutex_);
+    for (KnownOp& op : known.ops) op.proved = nullptr;
+}
+
 // Whether that is an allocation. Takes the device's lock.
 bool Replayer::is_whole(CUdeviceptr at, std::uint64_t bytes) {
     const auto there = device_.allocation_at(at);

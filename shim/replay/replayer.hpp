@@ -68,6 +68,10 @@ class Replayer final : public pager::Restorer {
     CUresult follow_users(CUdeviceptr address, CUstream stream);
     // Anything remembered? Are launches kept, so that freed() has to be told? One load each.
     bool any() const { return any_.load(std::memory_order_acquire); }
+    // Whether ops have to be told: some replays are not known to have completed.
+    bool at_work() const { return any() || pending_.load(std::memory_order_acquire) != 0; }
+    // From here on each kernel has to show again that its code is that which was proven.
+    void forget_functions(Known& known);
     bool keeps() const { return keeps_.load(std::memory_order_relaxed); }
     // Says so, once, if a result that was compared was wrong. One load as a rule.
     void check() {

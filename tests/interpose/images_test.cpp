@@ -2,6 +2,7 @@
 #include "interpose/cuda_symbols.hpp"
 
 #include "interpose/image_layouts.hpp"
+#include "interpose/kernel_code.hpp"
 
 #include <unistd.h>
 
@@ -55,6 +56,15 @@ TEST_CASE("layouts are read from every form of image", "[images]") {
             CHECK(params_of(layouts, "large") == Params{{0, 2800}, {2800, 2800}, {5600, 8}});
         }
     }
+}
+
+TEST_CASE("where machine code lies beside PTX, what the PTX says is kept, and not taken for all", "[images]") {
+    const std::string text = contents("images.ptx"), both = contents("images.plain.fatbin");
+    const KernelCodes ptx = read_code(text.c_str(), text.size() + 1), fatbin = read_code(both.data(), both.size());
+    CHECK(ptx.at("plain").writes_known);
+    CHECK_FALSE(ptx.at("plain").writes.empty());
+    CHECK_FALSE(fatbin.at("plain").writes_known);
+    CHECK(fatbin.at("plain").writes == ptx.at("plain").writes);
 }
 
 TEST_CASE("images are kept by owner and forgotten with it", "[images]") {

@@ -108,6 +108,13 @@ TEST_CASE("kernels that must not be run again") {
     CHECK_THAT(hazard("ld.const.u32 %r1, [t+4];", ".const .align 4 .b8 t[16] = {1, 2};\n"), Catch::Contains("variables"));
     CHECK(hazard("ld.global.u32 %r1, [__cudart_i2opi_f];", ".global .align 4 .b8 __cudart_i2opi_f[24] = {1};\n").empty());
     CHECK_THAT(hazard("call.uni (r), vprintf, (p);", ".extern .func (.param .b32 r) vprintf (.param .b64 a)\n;\n"), Catch::Contains("outside"));
+    const std::string pointer = ".func (.param .b32 r) f(.param .b32 a) { ret; }\n";
+    CHECK_THAT(hazard("prototype_0 : .callprototype (.param .b32 _) _ (.param .b32 _);\ncall (r), %rd4, (p), prototype_0;", pointer), Catch::Contains("outside"));
+    CHECK_THAT(hazard("call.uni %rd4, (p), prototype_0;", pointer), Catch::Contains("outside"));
+    CHECK(hazard("call.uni (r), f, (%rd4);", pointer).empty());
+    CHECK_THAT(hazard("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd1], [%r1], 16;"), Catch::Contains("floating"));
+    CHECK_THAT(hazard("cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile.bulk_group [%rd1, {%r1}], [%r2];"), Catch::Contains("floating"));
+    CHECK(hazard("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], 16;").empty());
     CHECK_THAT(hazard("tex.2d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%rd1, {%r1, %r2}];"), Catch::Contains("textures"));
     // By way of a function that it calls, which may come first or last.
     const std::string inner = ".func inner() { mov.u64 %rd1, %globaltimer; ret; }\n";

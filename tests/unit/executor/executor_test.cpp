@@ -168,6 +168,28 @@ TEST_CASE("a transient is the same one throughout an iteration, or it is lost") 
     CHECK(net.play(follower, 11, 40, second) == range(11, 40));
 }
 
+TEST_CASE("what is another buffer of the iteration is no transient that comes for the first time") {
+    Network net(20);
+    const Sequence s = net.sequence();
+    Follower follower(s);
+    std::deque<pager::Buffer> first, second;
+    net.play(follower, 0, 40, first);
+    CHECK(net.play(follower, 0, 10, second) == range(0, 10));
+    SECTION("an activation that was made before: the program has strayed") {
+        net.at(follower, Network::forward, {&net.weights[10], &second[9], &second[3]});
+        CHECK(follower.run() <= 1);
+    }
+    SECTION("a weight: it has") {
+        net.at(follower, Network::forward, {&net.weights[10], &second[9], &net.weights[2]});
+        CHECK(follower.run() <= 1);
+    }
+    SECTION("what has another buffer's place, and is another allocation: it has not") {
+        second[3].id = 77;
+        CHECK(net.at(follower, Network::forward, {&net.weights[10], &second[9], &second[3]}) == 10);
+        CHECK(follower.run() == 51);
+    }
+}
+
 TEST_CASE("an op in between is passed over") {
     Network net(20);
     const Sequence s = net.sequence();
