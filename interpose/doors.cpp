@@ -10,6 +10,8 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <climits>
 #include <cstring>
 
 #include "interpose/nccl.hpp"
@@ -69,18 +71,25 @@ void* look_up(Symbol symbol, void* handle, const char* name) noexcept {
     return hooked ? hook : p;
 }
 
+// INT_MAX: it does not say.
+int driver_version() noexcept {
+    int version = 0;
+    return OWN(cuDriverGetVersion)(&version) == CUDA_SUCCESS && version > 0 ? version : INT_MAX;
+}
+
 void* replacement(const char* name, void* pointer, int version, cuuint64_t flags, bool& hooked) noexcept {
     const Flavour flavour = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ? Flavour::per_thread : Flavour::legacy;
     Symbol symbol = find_pointer(name, pointer, version, flavour);
     if (symbol == Symbol::none) {
-        // Not among the driver's exports. Up to the table's own version the name and the version say what it is.
-        const Symbol asked = find_version(name, version, flavour);
+        // Not among the driver's exports. Up to the table's own version the name and the version say what it is; a driver
+        // that is older than what was asked for answers with what it has.
+        const Symbol asked = find_version(name, std::min(version, driver_version()), flavour);
         if (hook_of(asked) == nullptr) return pointer;
         if (hook_of(asked) == pointer) {  // a driver that binds its own names by the loader's rules
             hooked = true;
             return pointer;
         }
-        if (version > CUDA_VERSION) {
+        if (version > newest_version && driver_version() > newest_version) {
             Guard up;
             if (up) up->unknown_version(name, version);
             return pointer;

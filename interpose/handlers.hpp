@@ -198,6 +198,8 @@ struct Handlers {
     std::uint64_t (*node_tag)(CUgraphNode) noexcept = nullptr;
     // The current context's device may reach the memory of `peer`'s from now on, or no more.
     CUresult (*peer_access)(CUcontext peer, bool on) noexcept = nullptr;
+    // A descriptor that a program has encoded says something else of the same memory from now on. 128 bytes each.
+    void (*tensor_map_changed)(const void* before, const void* after) noexcept = nullptr;
     // Devices may reach the memory of a pool from now on.
     CUresult (*pool_access)(CUdevice owner, const CUmemAccessDesc*, std::size_t count) noexcept = nullptr;
 };

@@ -27,6 +27,9 @@ ASYNC_WORK(copy, cuMemcpyDtoHAsync_v2, (void* to, CUdeviceptr from, size_t n, CU
 SYNC_WORK(copy, cuMemcpyDtoD_v2, (CUdeviceptr to, CUdeviceptr from, size_t n), (to, from, n), {from, n, R}, {to, n, O})
 ASYNC_WORK(copy, cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream), (to, from, n, stream),
            {from, n, R}, {to, n, O})
+ASYNC_WORK(copy, cuMemcpyWithAttributesAsync,
+           (CUdeviceptr to, CUdeviceptr from, size_t n, CUmemcpyAttributes* attributes, CUstream stream),
+           (to, from, n, attributes, stream), {from, n, R}, {to, n, O})
 
 // ---- arrays on one side ----
 SYNC_WORK(copy, cuMemcpyDtoA_v2, (CUarray to, size_t offset, CUdeviceptr from, size_t n), (to, offset, from, n), {from, n, R})
@@ -98,6 +101,11 @@ LIST_WORKS(copy, cuMemcpy3DBatchAsync,
 LIST_WORKS(copy, cuMemcpy3DBatchAsync_v2,
            (size_t count, CUDA_MEMCPY3D_BATCH_OP* ops, unsigned long long flags, CUstream stream),
            (count, ops, flags, stream), list.add_boxes(ops, count))
+LIST_WORKS(copy, cuMemcpy3DWithAttributesAsync, (CUDA_MEMCPY3D_BATCH_OP * op, unsigned long long flags, CUstream stream),
+           (op, flags, stream), list.add_boxes(op, 1))
+LIST_WORKS(copy, cuFabricCpyBatchAsync,
+           (size_t count, CUDA_FABRIC_COPY_BATCH_OP* ops, unsigned long long flags, CUstream stream),
+           (count, ops, flags, stream), list.add_fabric_copies(ops, count))
 LIST_WORKS(other, cuMemBatchDecompressAsync,
            (CUmemDecompressParams * ops, size_t count, unsigned flags, size_t* failed, CUstream stream),
            (ops, count, flags, failed, stream), list.add_decompressions(ops, count))

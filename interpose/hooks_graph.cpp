@@ -61,8 +61,17 @@ Spans spans_of(const CUgraphNodeParams* p) {
             list.add_memops(p->memOp.paramArray, p->memOp.count);
             return {list.data(), list.data() + list.size()};
         }
-        default: return {};
+        default: break;
     }
+    SpanList list;
+    if (const int type = p->type; type == kMemcpyBatchNode) {
+        const auto copies = params_as<MemcpyBatchNodeParams>(*p);
+        list.add_copies(copies.to, copies.from, copies.bytes, copies.count);
+    } else if (type == kFabricBatchNode) {
+        const auto copies = params_as<FabricBatchNodeParams>(*p);
+        list.add_fabric_copies(copies.ops, copies.count);
+    }
+    return {list.data(), list.data() + list.size()};
 }
 }  // namespace
 #define NODE(symbol, PARAMS, ARGS, P, KEPT)                                                                            \
@@ -85,10 +94,14 @@ NODE_ADDED(cuGraphAddNode, CUgraphNodeParams, )
 NODE(cuGraphAddNode_v2,
      (CUgraphNode * node, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* edges, size_t count, CUgraphNodeParams* p),
      (node, graph, after, edges, count, p), p, )
+NODE(cuGraphAddNode_v3,
+     (CUgraphNode * node, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* edges, size_t count, CUgraphNodeParams* p),
+     (node, graph, after, edges, count, p), p, )
 NODE(cuGraphMemcpyNodeSetParams, (CUgraphNode node, const CUDA_MEMCPY3D* p), (node, p), p, )
 NODE(cuGraphMemsetNodeSetParams, (CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* p), (node, p), p, )
 NODE(cuGraphBatchMemOpNodeSetParams, (CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* p), (node, p), p, )
 NODE(cuGraphNodeSetParams, (CUgraphNode node, CUgraphNodeParams* p), (node, p), p, )
+NODE(cuGraphNodeSetParams_v2, (CUgraphNode node, CUgraphNodeParams* p), (node, p), p, )
 NODE(cuGraphExecMemcpyNodeSetParams, (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* p, CUcontext context),
      (exec, node, p, context), p, graph_node_set(exec, node, *p, context))
 NODE(cuGraphExecMemsetNodeSetParams,

@@ -240,6 +240,14 @@ ESCAPES(cuMemPoolExportPointer, (CUmemPoolPtrExportData * data, CUdeviceptr addr
 ESCAPES(cuMulticastBindAddr,
         (CUmemGenericAllocationHandle multicast, size_t offset, CUdeviceptr address, size_t bytes, unsigned long long flags),
         (multicast, offset, address, bytes, flags), address, multicast)
+ESCAPES(cuMulticastBindAddr_v2,
+        (CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset, CUdeviceptr address, size_t bytes,
+         unsigned long long flags),
+        (multicast, device, offset, address, bytes, flags), address, multicast)
+ESCAPES(cuLogicalEndpointBindAddr,
+        (CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t offset, void* address, cuuint64_t bytes,
+         unsigned long long flags),
+        (endpoint, device, offset, address, bytes, flags), address_of(address), external)
 // What registers memory with a network card or another driver asks for this attribute first.
 ESCAPES(cuPointerSetAttribute, (const void* value, CUpointer_attribute attribute, CUdeviceptr address),
         (value, attribute, address), address, external)
@@ -305,5 +313,15 @@ OBSERVE(cuTensorMapEncodeIm2colWide,
         up->tensor_map(map, address_of(address)))
 OBSERVE(cuTensorMapReplaceAddress, (CUtensorMap * map, void* address), (map, address),
         up->tensor_map(map, address_of(address)))
+// Changes bytes of a descriptor by which its address is known, and not the address.
+HOOK(cuTensorMapSetAllocationClass, (CUtensorMap * map, CUtensorMapAllocClass wanted, CUtensorMapAllocClass* in_force)) {
+    Guard up;
+    CUtensorMap before;
+    const bool told = up && map != nullptr && up->tensor_map_changed;
+    if (told) before = *map;
+    const CUresult result = REAL(cuTensorMapSetAllocationClass)(map, wanted, in_force);
+    if (told && result == CUDA_SUCCESS) up->tensor_map_changed(&before, map);
+    return result;
+}
 
 }  // namespace udnnmem::interpose

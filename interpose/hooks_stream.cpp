@@ -103,18 +103,26 @@ CAPTURE_BEGINS(cuStreamBeginCaptureToGraph,
                (CUstream stream, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* edges, size_t count,
                 CUstreamCaptureMode mode),
                (stream, graph, after, edges, count, mode))
+// A graph that is captured anew changes, but what was instantiated from it does so only by an update, which is read then. What the
+// program's callback does to executable graphs meanwhile is told to their records as ever.
+CAPTURE_BEGINS(cuStreamBeginRecaptureToGraph,
+               (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback changed, void* data),
+               (stream, mode, graph, changed, data))
+CAPTURE_BEGINS(cuStreamBeginCaptureToCig, (CUstream stream, CUstreamCigCaptureParams* into), (stream, into))
 // An invalidated capture ends with an error, but ends; calls on streams that do not capture end nothing.
-#define CAPTURE_ENDS(symbol, STREAM)                                                                                   \
-    HOOK(symbol, (CUstream stream, CUgraph * graph)) {                                                                 \
+#define CAPTURE_ENDS(symbol, STREAM, PARAMS, ARGS)                                                                     \
+    HOOK(symbol, PARAMS) {                                                                                             \
         Guard up;                                                                                                      \
-        const CUresult result = REAL(symbol)(stream, graph);                                                           \
+        const CUresult result = REAL(symbol) ARGS;                                                                     \
         if (up && (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||                        \
                    result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED))                                                      \
             up->capture_ended(STREAM);                                                                                 \
         return result;                                                                                                 \
     }
-CAPTURE_ENDS(cuStreamEndCapture, legacy(stream))
-CAPTURE_ENDS(cuStreamEndCapture_ptsz, per_thread(stream))
+CAPTURE_ENDS(cuStreamEndCapture, legacy(stream), (CUstream stream, CUgraph* graph), (stream, graph))
+CAPTURE_ENDS(cuStreamEndCapture_ptsz, per_thread(stream), (CUstream stream, CUgraph* graph), (stream, graph))
+CAPTURE_ENDS(cuStreamEndCaptureToCig, legacy(stream), (CUstream stream), (stream))
+CAPTURE_ENDS(cuStreamEndCaptureToCig_ptsz, per_thread(stream), (CUstream stream), (stream))
 
 // ---- contexts ----
 #define ENDS(symbol, PARAMS, ARGS, CONTEXT, GREEN)                                                                     \
@@ -156,6 +164,10 @@ CONTEXT_ENDS(cuDevicePrimaryCtxReset_v2, (CUdevice device), (device), primary_co
 HOST_WORK(cuLaunchHostFunc, legacy(stream), (CUstream stream, CUhostFn function, void* data), (stream, function, data))
 HOST_WORK(cuLaunchHostFunc_ptsz, per_thread(stream), (CUstream stream, CUhostFn function, void* data),
           (stream, function, data))
+HOST_WORK(cuLaunchHostFunc_v2, legacy(stream), (CUstream stream, CUhostFn function, void* data, unsigned waits),
+          (stream, function, data, waits))
+HOST_WORK(cuLaunchHostFunc_v2_ptsz, per_thread(stream), (CUstream stream, CUhostFn function, void* data, unsigned waits),
+          (stream, function, data, waits))
 HOST_WORK(cuStreamAddCallback, legacy(stream), (CUstream stream, CUstreamCallback function, void* data, unsigned flags),
           (stream, function, data, flags))
 HOST_WORK(cuStreamAddCallback_ptsz, per_thread(stream),

@@ -46,6 +46,14 @@ struct EntryPoint {
 extern const EntryPoint entry_points[symbol_count];       // in the order of Symbol, sorted by symbol
 extern void* const hooks[symbol_count];                   // null for `pass`
 Symbol find_symbol(const char* symbol) noexcept;          // none: not in the table
+// The latest version of which the table says everything.
+inline constexpr int newest_version = [] {
+    int newest = 0;
+#define ENTRY(symbol, base, version, ...) newest = version > newest ? version : newest;
+#include "interpose/entry_points.def"
+#undef ENTRY
+    return newest;
+}();
 // The symbol that cuGetProcAddress(base, version, flavour) means: of the largest version not above; none.
 Symbol find_version(const char* base, int version, Flavour) noexcept;
 // The symbol of that base name whose driver pointer it is. Where several share the pointer, what was asked for decides.

@@ -97,6 +97,18 @@ class SpanList {
             add_operand(ops[i].dst, ops[i], Access::overwrite);
         }
     }
+    // What lies behind a logical endpoint, perhaps in another machine, the call does not say.
+    void add_fabric_copies(const CUDA_FABRIC_COPY_BATCH_OP* ops, std::size_t count) {
+        for (std::size_t i = 0; ops && i < count; ++i) {
+            const auto address = [&](const CUfabricCpyOperand& side) {
+                if (side.type == CU_FABRIC_COPY_OPERAND_TYPE_POINTER) return side.op.ptr.ptr;
+                complete_ = false;
+                return CUdeviceptr{0};
+            };
+            add({address(ops[i].src), ops[i].size, Access::read});
+            add({address(ops[i].dst), ops[i].size, Access::overwrite});
+        }
+    }
     void add_decompressions(const CUmemDecompressParams* ops, std::size_t count) {
         for (std::size_t i = 0; ops && i < count; ++i) {
             add({address_of(ops[i].src), ops[i].srcNumBytes, Access::read});

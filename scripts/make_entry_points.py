@@ -3,24 +3,27 @@
 
     scripts/make_entry_points.py CUDA_HOME > interpose/entry_points.def
 
-Input: the symbols that the toolkit's stub of libcuda exports, and the PFN_ typedefs of
+Input: the symbols that the toolkit's stub of libcuda exports (where it has none, as the unpacked wheel
+nvidia-cuda-runtime, folder nvidia/cu13, has not: what its cuda.h declares), and the PFN_ typedefs of
 cudaTypedefs.h, which say from which version on cuGetProcAddress answers each. Both are sorted by
 version within a base name and stream flavour, and match one to one: a mismatch is an error. The
 class of each symbol is decided here, by name; what is not named is passed through. The table is
-committed: this script runs once for each new toolkit, and its output is read before it is used.
+committed: this script runs once for each new toolkit, and its output is read before it is used. What
+has a hook and is later than the oldest toolkit that builds us is declared in interpose/newer_symbols.hpp.
 """
-import collections, re, subprocess, sys
+import collections, os, re, subprocess, sys
 
 # Calls whose effect may change: what the pager manages, answers or refuses.
 MANAGE = """
 cuMemAlloc_v2 cuMemAllocPitch_v2 cuMemAllocAsync cuMemAllocFromPoolAsync cuMemFree_v2 cuMemFreeAsync
 cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel cuLaunchCooperativeKernelMultiDevice
-cuLaunch cuLaunchGrid cuLaunchGridAsync cuLaunchHostFunc cuStreamAddCallback cuGraphLaunch
+cuLaunch cuLaunchGrid cuLaunchGridAsync cuLaunchHostFunc cuLaunchHostFunc_v2 cuStreamAddCallback cuGraphLaunch
 cuMemcpy cuMemcpyAsync cuMemcpyPeer cuMemcpyPeerAsync cuMemcpy3DPeer cuMemcpy3DPeerAsync
 cuMemcpyHtoD_v2 cuMemcpyHtoDAsync_v2 cuMemcpyDtoH_v2 cuMemcpyDtoHAsync_v2 cuMemcpyDtoD_v2 cuMemcpyDtoDAsync_v2
 cuMemcpyDtoA_v2 cuMemcpyAtoD_v2 cuMemcpyHtoA_v2 cuMemcpyHtoAAsync_v2 cuMemcpyAtoH_v2 cuMemcpyAtoHAsync_v2
 cuMemcpy2D_v2 cuMemcpy2DUnaligned_v2 cuMemcpy2DAsync_v2 cuMemcpy3D_v2 cuMemcpy3DAsync_v2
 cuMemcpyBatchAsync cuMemcpyBatchAsync_v2 cuMemcpy3DBatchAsync cuMemcpy3DBatchAsync_v2
+cuMemcpyWithAttributesAsync cuMemcpy3DWithAttributesAsync cuFabricCpyBatchAsync
 cuMemsetD8_v2 cuMemsetD16_v2 cuMemsetD32_v2 cuMemsetD2D8_v2 cuMemsetD2D16_v2 cuMemsetD2D32_v2
 cuMemsetD8Async cuMemsetD16Async cuMemsetD32Async cuMemsetD2D8Async cuMemsetD2D16Async cuMemsetD2D32Async
 cuStreamWaitValue32 cuStreamWaitValue64 cuStreamWriteValue32 cuStreamWriteValue64 cuStreamBatchMemOp
@@ -32,10 +35,10 @@ cuMemPoolGetAttribute cuMemPoolSetAttribute cuMemPoolTrimTo
 cuMemCreate cuArrayCreate_v2 cuArray3DCreate_v2 cuMipmappedArrayCreate
 cuMemUnmap cuMemSetAccess cuMemRetainAllocationHandle cuMemGetHandleForAddressRange cuMemPoolExportPointer
 cuIpcGetMemHandle cuIpcOpenMemHandle cuIpcOpenMemHandle_v2 cuIpcCloseMemHandle
-cuMulticastBindAddr cuTexObjectCreate cuTexRefSetAddress_v2 cuTexRefSetAddress2D_v2 cuTexRefSetAddress2D_v3
+cuMulticastBindAddr cuMulticastBindAddr_v2 cuLogicalEndpointBindAddr cuTexObjectCreate cuTexRefSetAddress_v2 cuTexRefSetAddress2D_v2 cuTexRefSetAddress2D_v3
 cuPointerSetAttribute cuGetProcAddress cuGetProcAddress_v2
-cuGraphAddMemcpyNode cuGraphAddMemsetNode cuGraphAddBatchMemOpNode cuGraphAddNode cuGraphAddNode_v2
-cuGraphMemcpyNodeSetParams cuGraphMemsetNodeSetParams cuGraphBatchMemOpNodeSetParams cuGraphNodeSetParams
+cuGraphAddMemcpyNode cuGraphAddMemsetNode cuGraphAddBatchMemOpNode cuGraphAddNode cuGraphAddNode_v2 cuGraphAddNode_v3
+cuGraphMemcpyNodeSetParams cuGraphMemsetNodeSetParams cuGraphBatchMemOpNodeSetParams cuGraphNodeSetParams cuGraphNodeSetParams_v2
 cuGraphExecMemcpyNodeSetParams cuGraphExecMemsetNodeSetParams cuGraphExecBatchMemOpNodeSetParams cuGraphExecNodeSetParams
 """.split()
 
@@ -46,6 +49,7 @@ cuEventRecord cuEventRecordWithFlags cuCtxRecordEvent cuGreenCtxRecordEvent cuEv
 cuStreamWaitEvent cuCtxWaitEvent cuGreenCtxWaitEvent
 cuStreamCreate cuStreamCreateWithPriority cuGreenCtxStreamCreate cuStreamDestroy cuStreamDestroy_v2
 cuStreamBeginCapture cuStreamBeginCapture_v2 cuStreamBeginCaptureToGraph cuStreamEndCapture
+cuStreamBeginRecaptureToGraph cuStreamBeginCaptureToCig cuStreamEndCaptureToCig
 cuCtxAttach cuCtxDestroy cuCtxDestroy_v2 cuCtxDetach cuGreenCtxDestroy cuDevicePrimaryCtxRetain
 cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2
 cuMemPoolCreate cuMemPoolDestroy cuMemPoolSetAccess cuMemPoolImportFromShareableHandle cuDeviceSetMemPool cuMemSetMemPool
@@ -59,6 +63,7 @@ cuGraphExecChildGraphNodeSetParams
 cuMemHostAlloc cuMemAllocHost cuMemAllocHost_v2 cuMemFreeHost cuMemHostRegister cuMemHostRegister_v2 cuMemHostUnregister
 cuMemAllocManaged cuMemMap cuCtxEnablePeerAccess cuCtxDisablePeerAccess
 cuTensorMapEncodeTiled cuTensorMapEncodeIm2col cuTensorMapEncodeIm2colWide cuTensorMapReplaceAddress
+cuTensorMapSetAllocationClass
 """.split()
 
 # Calls that are answered with CUDA_ERROR_NOT_SUPPORTED.
@@ -82,15 +87,23 @@ def flavour(name):
     return ("per_thread", name[: found.start()]) if found else ("legacy", name)
 
 
+def exported(home):
+    stub = f"{home}/lib64/stubs/libcuda.so"
+    if os.path.exists(stub):
+        listing = subprocess.run(["nm", "-D", "--defined-only", stub], check=True, capture_output=True, text=True).stdout
+        return sorted(set(re.findall(r" T (cu[A-Z]\w*)$", listing, re.M)))
+    declared = subprocess.run(["cc", "-E", "-P", f"-I{home}/include", "-D__CUDA_API_VERSION_INTERNAL", "-xc", "-"], check=True,
+                              input="#include <cuda.h>", capture_output=True, text=True).stdout
+    return sorted(set(re.findall(r"\bCUresult\s+(cu[A-Z]\w*)\s*\(", declared)) | ELSEWHERE)
+
+
 def main():
     home = sys.argv[1]
     text = open(f"{home}/include/cudaTypedefs.h").read()
     typedefs = collections.defaultdict(set)
     for base, version, suffix in re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", text):
         typedefs[base, "per_thread" if suffix else "legacy"].add(int(version))
-    listing = subprocess.run(["nm", "-D", "--defined-only", f"{home}/lib64/stubs/libcuda.so"], check=True,
-                             capture_output=True, text=True).stdout
-    symbols = sorted({s for s in re.findall(r" T (cu[A-Z]\w*)$", listing, re.M)})
+    symbols = exported(home)
     groups = collections.defaultdict(list)
     for symbol in symbols:
         stream, plain = flavour(symbol)
@@ -112,7 +125,8 @@ def main():
     unknown = set(MANAGE + OBSERVE + REFUSE) - {flavour(r[0])[1] for r in rows}
     if unknown:
         sys.exit(f"no such symbols: {sorted(unknown)}")
-    print("""// The CUDA driver's entry points, one line for each symbol that libcuda exports (toolkit 13.0): hooks, exports,
+    version = int(re.search(r"^#define CUDA_VERSION (\d+)", open(f"{home}/include/cuda.h").read(), re.M)[1])
+    print(f"""// The CUDA driver's entry points, one line for each symbol that libcuda exports (toolkit {version // 1000}.{version % 1000 // 10}): hooks, exports,
 // the resolver and the coverage tests expand from this table. Made by scripts/make_entry_points.py.
 //
 //   ENTRY(symbol, base name, version, stream flavour, class, need)

@@ -309,4 +309,9 @@ void remember_tensor_map(pager::Pager& pager, const void* descriptor, CUdevicept
     g_any_tensor_map.store(true);
 }
 
+void forward_tensor_map(const void* before, const void* after) {
+    std::lock_guard lock(g_tensor_maps_mutex);
+    if (const auto known = g_tensor_maps.find(hash_bytes(before)); known != g_tensor_maps.end()) g_tensor_maps[hash_bytes(after)] = CUdeviceptr{known->second};
+}
+
 }  // namespace udnnmem::preload

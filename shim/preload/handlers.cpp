@@ -123,6 +123,8 @@ void tensor_map(const void* descriptor, CUdeviceptr at) noexcept {
     if (Session* s = Session::get()) remember_tensor_map(s->pager(), descriptor, at);
 }
 
+void tensor_map_changed(const void* before, const void* after) noexcept { forward_tensor_map(before, after); }
+
 void unknown_version(const char* name, int version) noexcept {
     static log::Once once;
     if (once.first())
@@ -171,6 +173,7 @@ const interpose::Handlers handlers = {
     .graph_destroying = handle::graph_destroying,
     .node_tag = captured::tag_of,
     .peer_access = handle::peer_access,
+    .tensor_map_changed = handle::tensor_map_changed,
     .pool_access = handle::pool_access,
 };
 

@@ -222,12 +222,36 @@ TEST_CASE("cuGetProcAddress asked for itself answers with a hook that works", "[
 TEST_CASE("an unheard-of version of a managed name is told of and passed through", "[doors]") {
     void* p = nullptr;
     probe().unknown_version = 0;
-    REQUIRE(cuGetProcAddress_v2("cuMemcpyBatchAsync", &p, 13020, 0, nullptr) == CUDA_SUCCESS);
-    CHECK(probe().unknown_version == 13020);
+    REQUIRE(cuGetProcAddress_v2("cuMemcpyBatchAsync", &p, 19990, 0, nullptr) == CUDA_SUCCESS);
+    CHECK(probe().unknown_version == 19990);
     CHECK(object_of(p) == "libcuda.so.1");
     probe().unknown_version = 0;
-    REQUIRE(cuGetProcAddress_v2("cuDeviceGetName", &p, 13020, 0, nullptr) == CUDA_SUCCESS);
+    REQUIRE(cuGetProcAddress_v2("cuDeviceGetName", &p, 19990, 0, nullptr) == CUDA_SUCCESS);
     CHECK(probe().unknown_version == 0);  // none of our business
+}
+
+// The runtime of a toolkit later than the one that built us asks so.
+TEST_CASE("all that drivers up to 13.5 have is known, whatever the toolkit", "[doors]") {
+    probe().unknown_version = 0;
+    const auto answer = [](const char* name, int version, cuuint64_t flags) {
+        void* p = nullptr;
+        CHECK(cuGetProcAddress_v2(name, &p, version, flags, nullptr) == CUDA_SUCCESS);
+        return p;
+    };
+    const auto is = [](auto* function) { return reinterpret_cast<void*>(function); };
+    CHECK(answer("cuMemcpyWithAttributesAsync", 13020, 0) == is(&cuMemcpyWithAttributesAsync));
+    CHECK(answer("cuMemcpy3DWithAttributesAsync", 13050, 2) == is(&cuMemcpy3DWithAttributesAsync_ptsz));
+    CHECK(answer("cuGraphNodeSetParams", 13030, 0) == is(&cuGraphNodeSetParams));
+    CHECK(answer("cuGraphNodeSetParams", 13040, 0) == is(&cuGraphNodeSetParams_v2));
+    CHECK(answer("cuGraphAddNode", 13030, 0) == is(&cuGraphAddNode_v2));
+    CHECK(answer("cuGraphAddNode", 13050, 0) == is(&cuGraphAddNode_v3));
+    CHECK(answer("cuLaunchHostFunc", 13000, 2) == is(&cuLaunchHostFunc_ptsz));
+    CHECK(answer("cuLaunchHostFunc", 13050, 2) == is(&cuLaunchHostFunc_v2_ptsz));
+    CHECK(answer("cuMulticastBindAddr", 13050, 0) == is(&cuMulticastBindAddr_v2));
+    CHECK(answer("cuFabricCpyBatchAsync", 13050, 2) == is(&cuFabricCpyBatchAsync_ptsz));
+    CHECK(answer("cuMemcpyBatchAsync", 13050, 0) == is(&cuMemcpyBatchAsync_v2));
+    CHECK(object_of(answer("cuMulticastBindMem", 13050, 0)) == "libcuda.so.1");
+    CHECK(probe().unknown_version == 0);
 }
 
 TEST_CASE("without handlers, and with the guard held, calls pass through", "[doors]") {
@@ -295,7 +319,7 @@ TEST_CASE("streams are named without their variant", "[doors]") {
     for (const Linked& l : linked()) {
         const TableEntry& e = table[l.index];
         const bool named = starts(e.symbol, {"cuMemcpy", "cuMemset", "cuStreamW", "cuStreamB", "cuStreamA", "cuLaunchH", "cuMemP",
-                                             "cuMemD", "cuStreamS", "cuStreamQ", "cuEventRecord", "cuStreamE"});
+                                             "cuMemD", "cuStreamS", "cuStreamQ", "cuEventRecord", "cuStreamE", "cuFabric"});
         if (!e.per_thread || !named) continue;
         Word a[16] = {};
         if (starts(e.symbol, {"cuMemcpy2D", "cuMemcpy3D"}) && !takes_a_list(e.symbol)) a[0] = reinterpret_cast<Word>(block);

@@ -87,7 +87,7 @@ EXPORT int cuKernelGetParamInfo(intptr_t f, size_t index, size_t* offset, size_t
 
 static int undocumented(void) { return 0; }
 
-// The largest version not above; a later version than 13.0 of any name answers with something unheard of.
+// The largest version not above; a later version than the table's of any name answers with something unheard of.
 static void* answer_for(const char* name, int version, uint64_t flags) {
     static const struct {
         const char *symbol, *base;
@@ -99,8 +99,10 @@ static void* answer_for(const char* name, int version, uint64_t flags) {
 #undef ENTRY
     };
     void* found = NULL;
-    int best = -1;
-    if (version > 13000) return (void*)&undocumented;
+    int best = -1, newest = 0;
+    for (size_t i = 0; i < sizeof table / sizeof *table; ++i)
+        if (table[i].version > newest) newest = table[i].version;
+    if (version > newest) return (void*)&undocumented;
     for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
         if (strcmp(table[i].base, name) != 0 || table[i].version > version) continue;
         if (table[i].flavour == per_thread && !(flags & 2)) continue;

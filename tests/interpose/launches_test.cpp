@@ -45,6 +45,8 @@ CUfunction function(std::uintptr_t n) { return reinterpret_cast<CUfunction>(n); 
 Work last;
 Launch last_launch;
 std::vector<Span> last_spans;
+CUtensorMap map_before, map_after;
+int unknown_version = 0;
 std::vector<std::pair<CUcontext, bool>> ending;   // contexts, and whether they are green
 const Handlers handlers = [] {
     Handlers h{};
@@ -56,6 +58,14 @@ const Handlers handlers = [] {
     };
     h.context_destroying = [](CUcontext context, bool green) noexcept { ending.push_back({context, green}); };
     h.context_destroyed = [](CUcontext) noexcept {};
+    h.graph_node = [](const Span* spans, std::size_t count, Submit) noexcept {
+        last_spans.assign(spans, spans + count);
+        return CUDA_SUCCESS;
+    };
+    h.tensor_map_changed = [](const void* before, const void* after) noexcept {
+        std::memcpy(&map_before, before, sizeof map_before), std::memcpy(&map_after, after, sizeof map_after);
+    };
+    h.unknown_version = [](const char*, int version) noexcept { unknown_version = version; };
     return h;
 }();
 struct Installed {
@@ -336,4 +346,98 @@ TEST_CASE("memsets, lists and stream memory operations", "[spans]") {
     cuMemBatchDecompressAsync(&d, 1, 0, nullptr, nullptr);
     REQUIRE(last_spans.size() == 2);
     CHECK((last_spans[1].bytes == 9 && last_spans[1].access == Access::write));
+}
+
+TEST_CASE("copies with attributes, and over a fabric", "[spans]") {
+    Installed installed;
+    cuMemcpyWithAttributesAsync_ptsz(0x2000, 0x1000, 40, nullptr, nullptr);
+    REQUIRE(last_spans.size() == 2);
+    CHECK((last.kind == WorkKind::copy && last.stream == CU_STREAM_PER_THREAD && last.proven && !last.blocking));
+    CHECK((last_spans[0].address == 0x1000 && last_spans[0].bytes == 40 && last_spans[0].access == Access::read));
+    CHECK((last_spans[1].address == 0x2000 && last_spans[1].bytes == 40 && last_spans[1].access == Access::overwrite));
+    CUDA_MEMCPY3D_BATCH_OP box{};
+    box.src.type = box.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    box.src.op.ptr.ptr = 0x1000, box.dst.op.ptr.ptr = 0x2000, box.dst.op.ptr.rowLength = 16;
+    box.extent = {8, 4, 1};
+    cuMemcpy3DWithAttributesAsync(&box, 0, nullptr);
+    REQUIRE(last_spans.size() == 2);
+    CHECK((last_spans[0].bytes == 32 && last_spans[1].bytes == 56 && last_spans[1].access == Access::write && last.proven));
+    box.src.type = CU_MEMCPY_OPERAND_TYPE_ARRAY;
+    cuMemcpy3DWithAttributesAsync(&box, 0, nullptr);
+    CHECK_FALSE(last.proven);
+    CUDA_FABRIC_COPY_BATCH_OP ops[2] = {};
+    ops[0].src.type = ops[0].dst.type = ops[1].dst.type = CU_FABRIC_COPY_OPERAND_TYPE_POINTER;
+    ops[0].src.op.ptr.ptr = 0x1000, ops[0].dst.op.ptr.ptr = 0x2000, ops[0].size = 8;
+    ops[1].dst.op.ptr.ptr = 0x3000, ops[1].size = 16;
+    ops[1].src.type = CU_FABRIC_COPY_OPERAND_TYPE_LOGICAL_ENDPOINT, ops[1].src.op.le.id = 0x4000;
+    cuFabricCpyBatchAsync(1, ops, 0, nullptr);
+    CHECK((last_spans.size() == 2 && last_spans[0].address == 0x1000 && last_spans[1].address == 0x2000 && last.proven));
+    cuFabricCpyBatchAsync(2, ops, 0, nullptr);
+    REQUIRE(last_spans.size() == 4);
+    CHECK((last_spans[2].address == 0 && last_spans[3].address == 0x3000 && last_spans[3].bytes == 16));
+    CHECK_FALSE(last.proven);  // what is behind the endpoint?
+}
+
+TEST_CASE("nodes of the generic kind are looked at by their type", "[spans]") {
+    Installed installed;
+    CUdeviceptr to[] = {0x1000, 0x3000}, from[] = {0x2000, 0x4000};
+    std::size_t bytes[] = {8, 16};
+    const auto batch = [&](auto&& add) {
+        CUgraphNodeParams p{};
+        p.type = static_cast<CUgraphNodeType>(kMemcpyBatchNode);
+        const MemcpyBatchNodeParams copies{2, to, from, bytes, nullptr, nullptr, 0, nullptr};
+        std::memcpy(&p.reserved1, &copies, sizeof copies);
+        last_spans.clear();
+        add(&p);
+        return last_spans.size() == 4 && last_spans[2].address == 0x4000 && last_spans[3].address == 0x3000 && last_spans[3].bytes == 16;
+    };
+    CHECK(batch([](CUgraphNodeParams* p) { cuGraphAddNode_v2(nullptr, nullptr, nullptr, nullptr, 0, p); }));
+    CHECK(batch([](CUgraphNodeParams* p) { cuGraphAddNode_v3(nullptr, nullptr, nullptr, nullptr, 0, p); }));
+    CHECK(batch([](CUgraphNodeParams* p) { cuGraphNodeSetParams_v2(nullptr, p); }));
+    CUDA_FABRIC_COPY_BATCH_OP op{};
+    op.src.type = op.dst.type = CU_FABRIC_COPY_OPERAND_TYPE_POINTER;
+    op.src.op.ptr.ptr = 0x1000, op.dst.op.ptr.ptr = 0x2000, op.size = 8;
+    CUgraphNodeParams p{};
+    p.type = static_cast<CUgraphNodeType>(kFabricBatchNode);
+    const FabricBatchNodeParams copies{1, &op, 0, nullptr};
+    std::memcpy(&p.reserved1, &copies, sizeof copies);
+    cuGraphAddNode_v3(nullptr, nullptr, nullptr, nullptr, 0, &p);
+    CHECK((last_spans.size() == 2 && last_spans[1].address == 0x2000));
+    p.type = CU_GRAPH_NODE_TYPE_MEMSET;
+    p.memset = {};
+    p.memset.dst = 0x5000, p.memset.elementSize = 4, p.memset.width = 10, p.memset.height = 1;
+    cuGraphNodeSetParams_v2(nullptr, &p);
+    CHECK((last_spans.size() == 1 && last_spans[0].address == 0x5000 && last_spans[0].bytes == 40));
+}
+
+TEST_CASE("a descriptor that is changed is told as it was and as it is", "[spans]") {
+    Installed installed;
+    SCRIPT(cuTensorMapSetAllocationClass, [](CUtensorMap* map, CUtensorMapAllocClass, CUtensorMapAllocClass*) { return map->opaque[1] = 5, CUDA_SUCCESS; });
+    CUtensorMap map{};
+    map.opaque[0] = 7;
+    REQUIRE(cuTensorMapSetAllocationClass(&map, {}, nullptr) == CUDA_SUCCESS);
+    CHECK((map_before.opaque[0] == 7 && map_before.opaque[1] == 0 && map_after.opaque[0] == 7 && map_after.opaque[1] == 5));
+}
+
+// The version asked for may be later than the driver's, which answers with what it has.
+TEST_CASE("an answer that is no export is what the driver's version and the question's say", "[doors]") {
+    Installed installed;
+    static int elsewhere, version;
+    SCRIPT(cuGetProcAddress_v2, [](const char*, void** p, int, cuuint64_t, CUdriverProcAddressQueryResult*) { return *p = &elsewhere, CUDA_SUCCESS; });
+    SCRIPT(cuDriverGetVersion, [](int* v) { return *v = version, CUDA_SUCCESS; });
+    const auto answer = [](int driver, int asked) {
+        version = driver;
+        unknown_version = 0;
+        void* p = nullptr;
+        CHECK(cuGetProcAddress_v2("cuMulticastBindAddr", &p, asked, 0, nullptr) == CUDA_SUCCESS);
+        return p;
+    };
+    const auto v1 = reinterpret_cast<void*>(&cuMulticastBindAddr), v2 = reinterpret_cast<void*>(&cuMulticastBindAddr_v2);
+    CHECK((answer(13000, 13000) == v1 && answer(13000, newest_version) == v1 && answer(13000, 19990) == v1));
+    CHECK((answer(newest_version, 13000) == v1 && answer(newest_version, newest_version) == v2 && answer(newest_version, 19990) == v2));
+    CHECK((answer(19990, 13000) == v1 && answer(19990, newest_version) == v2 && unknown_version == 0));
+    CHECK((answer(19990, 19990) == &elsewhere && unknown_version == 19990));
+    CHECK((answer(0, 19990) == &elsewhere && unknown_version == 19990));  // it does not say
+    UNSCRIPT(cuGetProcAddress_v2);
+    UNSCRIPT(cuDriverGetVersion);
 }
