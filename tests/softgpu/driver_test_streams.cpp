@@ -193,6 +193,43 @@ TEST_CASE("a pageable source is staged at the call, a pinned one is read when th
     CHECK(words(u.a, 2) == std::vector<std::uint32_t>{11, 14});
 }
 
+TEST_CASE("copies with attributes, of the version that has them: a source is read in stream order or before the call returns") {
+    Setup u;
+    void *flat_fn, *box_fn, *none;
+    CUdriverProcAddressQueryResult result;
+    OK(cuGetProcAddress_v2("cuMemcpyWithAttributesAsync", &none, 13010, 0, &result));
+    CHECK((none == nullptr && result == CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT));
+    OK(cuGetProcAddress_v2("cuMemcpyWithAttributesAsync", &flat_fn, 13020, 0, &result));
+    OK(cuGetProcAddress_v2("cuMemcpy3DWithAttributesAsync", &box_fn, 13020, 0, &result));
+    const auto flat = reinterpret_cast<CUresult (*)(CUdeviceptr, CUdeviceptr, size_t, CUmemcpyAttributes*, CUstream)>(flat_fn);
+    const auto box = reinterpret_cast<CUresult (*)(CUDA_MEMCPY3D_BATCH_OP*, unsigned long long, CUstream)>(box_fn);
+    auto* pinned = static_cast<std::uint32_t*>(u.gate.host) + 4;
+    const auto source = reinterpret_cast<CUdeviceptr>(pinned);
+    CUmemcpyAttributes how{};
+    CHECK(flat(u.a, source, 4, &how, u.s) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(flat(u.a, source, 4, nullptr, u.s) == CUDA_ERROR_INVALID_VALUE);
+    how.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+    *pinned = 13;
+    OK(flat(u.a, source, 4, &how, u.s));
+    *pinned = 14;
+    how.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    u.gate.hold(u.s);
+    OK(flat(u.a + 4, source, 4, &how, u.s));
+    CUDA_MEMCPY3D_BATCH_OP two{};
+    two.src.type = two.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    two.src.op.ptr.ptr = u.a, two.dst.op.ptr.ptr = u.a + 8;
+    two.dst.op.ptr.rowLength = 8;
+    two.extent = {4, 2, 1};
+    CHECK(box(&two, 0, u.s) == CUDA_ERROR_INVALID_VALUE);
+    two.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
+    OK(box(&two, 0, u.s));
+    *pinned = 15;
+    u.gate.open();
+    OK(cuStreamSynchronize(u.s));
+    CHECK(words(u.a, 3) == std::vector<std::uint32_t>{13, 15, 13});
+    CHECK(words(u.a + 16, 1)[0] == 15);
+}
+
 TEST_CASE("two- and three-dimensional copies and memsets, between all kinds of memory") {
     Setup u;
     CUdeviceptr p;

@@ -1,6 +1,7 @@
 // Traps: moves under work, frees, overwrites, sizes, addresses that escape, and questions about memory.
 #include "tests/e2e/traps/traps.hpp"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -522,6 +523,60 @@ void copy_onto_itself(unsigned seed) {
   tell("y", read(y, kWords));
 }
 
+// The copies with attributes, and the host functions that may be waited for busily: a driver of CUDA 13.2 has them, and hands them
+// out to who asks for that version or for their names. To memory that was never touched, from memory that is out, and over some.
+void copy_with_attributes(unsigned seed) {
+  World w(seed);
+  using Flat = CUresult (*)(CUdeviceptr, CUdeviceptr, size_t, CUmemcpyAttributes*, CUstream);
+  using Box = CUresult (*)(CUDA_MEMCPY3D_BATCH_OP*, unsigned long long, CUstream);
+  using Call = CUresult (*)(CUstream, CUhostFn, void*, unsigned);
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
+  const Gate gate;
+  const CUstream s = w.stream(), other = w.stream();
+  static unsigned calls;
+  calls = 0;
+  for (unsigned way = 0; way < 4; way++) {
+    const auto find = [&](const char* name, const char* symbol, int version) {
+      void* found = nullptr;
+      if (way >= 2) return dlsym(driver, (std::string(symbol) + (way == 3 ? "_ptsz" : "")).c_str());
+      CHECK(cuGetProcAddress(name, &found, version, way == 1 ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : 0, nullptr));
+      return found;
+    };
+    const auto flat = reinterpret_cast<Flat>(find("cuMemcpyWithAttributesAsync", "cuMemcpyWithAttributesAsync", 13020));
+    const auto box = reinterpret_cast<Box>(find("cuMemcpy3DWithAttributesAsync", "cuMemcpy3DWithAttributesAsync", 13020));
+    const auto call = reinterpret_cast<Call>(find("cuLaunchHostFunc", "cuLaunchHostFunc_v2", 13010));
+    CUmemcpyAttributes order{};
+    order.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    CUDA_MEMCPY3D_BATCH_OP rows{};
+    rows.srcAccessOrder = order.srcAccessOrder;
+    rows.src.type = rows.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    rows.extent = {4000, kWords / 1000, 1};
+    const CUdeviceptr x = w.stepped(kWords, 10 * way), over = w.stepped(kWords, 3), fresh = w.allocate(kWords * 4ul), boxes = w.allocate(kWords * 4ul);
+    w.press(other), w.press(other);
+    // Behind a gate: what is pushed out meanwhile is not what the copies name.
+    gate.close(s);
+    CHECK(flat(fresh, x, kWords * 4ul, &order, s));
+    CHECK(flat(over + 400, x + 800, 4000, &order, s));
+    rows.src.op.ptr.ptr = x, rows.dst.op.ptr.ptr = boxes;
+    rows.src.op.ptr.rowLength = rows.dst.op.ptr.rowLength = 4000;
+    CHECK(box(&rows, 0, s));
+    rows.dst.op.ptr.ptr = over, rows.extent.width = 2000;
+    CHECK(box(&rows, 0, s));
+    CHECK(call(s, [](void* count) { ++*static_cast<unsigned*>(count); }, &calls, 0));
+    w.press(other), w.press(other);
+    gate.open();
+    CHECK(cuStreamSynchronize(s));
+    tell("calls", calls);
+    for (const CUdeviceptr at : {x, fresh, over, boxes}) tell("copied", read(at, kWords));
+    // Without a stream: the whole of it over what is out.
+    w.press(other), w.press(other);
+    CHECK(flat(over, x, kWords * 4ul, &order, nullptr));
+    CHECK(cuCtxSynchronize());
+    tell("over", read(over, kWords));
+    for (const CUdeviceptr at : {x, over, fresh, boxes}) CHECK(cuMemFree(at));
+  }
+}
+
 // A large buffer is allocated, used and freed before many small ones: it takes no room of theirs. All but a few MiB of what the suite
 // gives the library are filled.
 void large_once(unsigned seed) {
@@ -620,6 +675,7 @@ const std::vector<Trap> memory_traps = {
     {"overwrite", Needs::moves, overwrite},
     {"overwrite-fails", Needs::moves, overwrite_fails},
     {"copy-onto-itself", Needs::moves, copy_onto_itself},
+    {"copy-with-attributes", Needs::moves, copy_with_attributes},
     {"large-once", Needs::moves, large_once},
     {"sizes-beyond", Needs::nothing, sizes_beyond},
     {"stale-address", Needs::moves, stale_address},

@@ -11,7 +11,7 @@
 namespace softgpu {
 namespace {
 
-enum class Mode { sync, async };
+enum class Mode { sync, async, read_now };  // the last: asynchronous but for the source, which is read before the call returns
 
 CUresult copy(Default d, CUstream handle, const CUDA_MEMCPY3D& p, Mode mode) {
     CUstream s;
@@ -20,8 +20,8 @@ CUresult copy(Default d, CUstream handle, const CUDA_MEMCPY3D& p, Mode mode) {
     if (!p.WidthInBytes || !p.Height || !p.Depth) return CUDA_SUCCESS;
     REQUIRE((p.srcMemoryType != CU_MEMORYTYPE_HOST || !refuses_copies(p.srcHost)) && (p.dstMemoryType != CU_MEMORYTYPE_HOST || !refuses_copies(p.dstHost)));
     std::shared_ptr<CopyWork> w;
-    TRY(make_copy(s->context, p, mode == Mode::async && !is_capturing(s), &w));
-    bool block = !is_capturing(s) && (w->destination_pageable || (mode == Mode::sync && (w->source_host || w->destination_host)));
+    TRY(make_copy(s->context, p, mode != Mode::sync && !is_capturing(s), &w));
+    bool block = !is_capturing(s) && (w->destination_pageable || mode == Mode::read_now || (mode == Mode::sync && (w->source_host || w->destination_host)));
     const Listed listed(s, *w);
     OpRef op;
     TRY(submit(s, w, &op));
@@ -183,22 +183,36 @@ CUresult impl_cuMemcpyBatchAsync(Default d, CUdeviceptr* to, CUdeviceptr* from, 
     if (fail) *fail = SIZE_MAX;
     return impl_cuMemcpyBatchAsync_v2(d, to, from, sizes, count, attributes, indices, attribute_count, s);
 }
+namespace {
+Mode mode_of(CUmemcpySrcAccessOrder order) { return order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL ? Mode::read_now : Mode::async; }
+bool is_order(CUmemcpySrcAccessOrder order) { return order >= CU_MEMCPY_SRC_ACCESS_ORDER_STREAM && order <= CU_MEMCPY_SRC_ACCESS_ORDER_ANY; }
+CUresult copy(Default d, CUstream s, const CUDA_MEMCPY3D_BATCH_OP& o, Mode mode = Mode::async) {
+    if (o.src.type != CU_MEMCPY_OPERAND_TYPE_POINTER || o.dst.type != CU_MEMCPY_OPERAND_TYPE_POINTER) return CUDA_ERROR_NOT_SUPPORTED;
+    auto &from = o.src.op.ptr, &to = o.dst.op.ptr;
+    REQUIRE(o.extent.width && o.extent.height && o.extent.depth);
+    CUDA_MEMCPY3D p = linear_copy(unified, to.ptr, unified, from.ptr, o.extent.width);
+    p.srcPitch = from.rowLength, p.srcHeight = from.layerHeight;
+    p.dstPitch = to.rowLength, p.dstHeight = to.layerHeight;
+    p.Height = o.extent.height, p.Depth = o.extent.depth;
+    return copy(d, s, p, mode);
+}
+}  // namespace
 CUresult impl_cuMemcpy3DBatchAsync_v2(Default d, size_t count, CUDA_MEMCPY3D_BATCH_OP* ops, unsigned long long flags, CUstream s) {
     ENTER(cuMemcpy3DBatchAsync);
     REQUIRE(count && ops && flags == 0);
     if (reinterpret_cast<std::uintptr_t>(s) <= 1 && d == Default::legacy) return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count; ++i) {
-        auto& o = ops[i];
-        if (o.src.type != CU_MEMCPY_OPERAND_TYPE_POINTER || o.dst.type != CU_MEMCPY_OPERAND_TYPE_POINTER) return CUDA_ERROR_NOT_SUPPORTED;
-        auto &from = o.src.op.ptr, &to = o.dst.op.ptr;
-        REQUIRE(o.extent.width && o.extent.height && o.extent.depth);
-        CUDA_MEMCPY3D p = linear_copy(unified, to.ptr, unified, from.ptr, o.extent.width);
-        p.srcPitch = from.rowLength, p.srcHeight = from.layerHeight;
-        p.dstPitch = to.rowLength, p.dstHeight = to.layerHeight;
-        p.Height = o.extent.height, p.Depth = o.extent.depth;
-        TRY(copy(d, s, p, Mode::async));
-    }
+    for (size_t i = 0; i < count; ++i) TRY(copy(d, s, ops[i]));
     return CUDA_SUCCESS;
+}
+CUresult impl_cuMemcpyWithAttributesAsync(Default d, CUdeviceptr to, CUdeviceptr from, size_t n, CUmemcpyAttributes* attributes, CUstream s) {
+    ENTER(cuMemcpyWithAttributesAsync);
+    REQUIRE(attributes && is_order(attributes->srcAccessOrder));
+    return copy(d, s, linear_copy(unified, to, unified, from, n), mode_of(attributes->srcAccessOrder));
+}
+CUresult impl_cuMemcpy3DWithAttributesAsync(Default d, CUDA_MEMCPY3D_BATCH_OP* op, unsigned long long flags, CUstream s) {
+    ENTER(cuMemcpy3DWithAttributesAsync);
+    REQUIRE(op && flags == 0 && is_order(op->srcAccessOrder));
+    return copy(d, s, *op, mode_of(op->srcAccessOrder));
 }
 CUresult impl_cuMemcpy3DBatchAsync(Default d, size_t count, CUDA_MEMCPY3D_BATCH_OP* ops, size_t* fail, unsigned long long flags, CUstream s) {
     if (fail) *fail = SIZE_MAX;

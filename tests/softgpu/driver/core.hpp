@@ -17,6 +17,15 @@ CUresult cuLinkAddData_v2(CUlinkState, CUjitInputType, void*, size_t, const char
 CUresult cuLinkAddFile_v2(CUlinkState, CUjitInputType, const char*, unsigned, CUjit_option*, void**);
 CUresult cuLinkComplete(CUlinkState, void**, size_t*);
 CUresult cuLinkDestroy(CUlinkState);
+// Of later drivers than the header's.
+CUresult cuLaunchHostFunc_v2(CUstream, CUhostFn, void*, unsigned);
+CUresult cuLaunchHostFunc_v2_ptsz(CUstream, CUhostFn, void*, unsigned);
+CUresult cuMemcpyWithAttributesAsync(CUdeviceptr, CUdeviceptr, size_t, CUmemcpyAttributes*, CUstream);
+CUresult cuMemcpyWithAttributesAsync_ptsz(CUdeviceptr, CUdeviceptr, size_t, CUmemcpyAttributes*, CUstream);
+CUresult cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP*, unsigned long long, CUstream);
+CUresult cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP*, unsigned long long, CUstream);
+CUresult cuGraphAddNode_v3(CUgraphNode*, CUgraph, const CUgraphNode*, const CUgraphEdgeData*, size_t, CUgraphNodeParams*);
+CUresult cuGraphNodeSetParams_v2(CUgraphNode, CUgraphNodeParams*);
 }
 #pragma GCC visibility pop
 

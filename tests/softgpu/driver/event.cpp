@@ -153,6 +153,11 @@ CUresult impl_cuLaunchHostFunc(Default d, CUstream handle, CUhostFn function, vo
     TRY(find_stream(d, handle, &s));
     return submit(s, host_work(s->context->device, function, data));
 }
+CUresult impl_cuLaunchHostFunc_v2(Default d, CUstream handle, CUhostFn function, void* data, unsigned sync_mode) {
+    ENTER(cuLaunchHostFunc_v2);
+    REQUIRE(sync_mode <= 1);
+    return impl_cuLaunchHostFunc(d, handle, function, data);
+}
 CUresult impl_cuStreamAddCallback(Default d, CUstream handle, CUstreamCallback callback, void* data, unsigned flags) {
     ENTER(cuStreamAddCallback);
     REQUIRE(callback && flags == 0);

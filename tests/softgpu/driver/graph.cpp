@@ -387,6 +387,9 @@ ADD_NODE(cuGraphAddNode, CUgraphNodeParams* p, {
 SOFTGPU_API cuGraphAddNode_v2(CUgraphNode* out, CUgraph g, const CUgraphNode* dependencies, const CUgraphEdgeData*, size_t count, CUgraphNodeParams* p) {
     return cuGraphAddNode(out, g, dependencies, count, p);
 }
+SOFTGPU_API cuGraphAddNode_v3(CUgraphNode* out, CUgraph g, const CUgraphNode* dependencies, const CUgraphEdgeData*, size_t count, CUgraphNodeParams* p) {
+    return cuGraphAddNode(out, g, dependencies, count, p);
+}
 
 #define SET_PARAMS(name, type)                                           \
     SOFTGPU_API name(CUgraphNode n, const type* p) {                                \
@@ -424,6 +427,7 @@ SOFTGPU_API cuGraphNodeSetParams(CUgraphNode n, CUgraphNodeParams* p) {
     REQUIRE(p);
     return set_params(n, *p);
 }
+SOFTGPU_API cuGraphNodeSetParams_v2(CUgraphNode n, CUgraphNodeParams* p) { return cuGraphNodeSetParams(n, p); }
 SOFTGPU_API cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNodeParams* p) {
     ENTER(cuGraphExecNodeSetParams);
     REQUIRE(p);
