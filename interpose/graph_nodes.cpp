@@ -143,8 +143,22 @@ NodeParamsPtr memop_node(const Params& m) {
     return p;
 }
 
+NodeParamsPtr copies_node(const CUgraphNodeParams& c) {
+    const auto p = only_the_drivers(c.type);
+    SpanList list;
+    list.add_copies(c);
+    p->spans.assign(list.data(), list.data() + list.size());
+    p->proven = list.complete();
+    return p;
+}
+
 // ---- from the driver ----
 NodeParamsPtr read_node(CUgraphNode node, CUgraphNodeType type) {
+    if (is_list_of_copies(type)) {
+        CUgraphNodeParams c{};
+        const bool read = driver_has(Symbol::cuGraphNodeGetParams) && OWN(cuGraphNodeGetParams)(node, &c) == CUDA_SUCCESS && c.type == type;
+        return read ? copies_node(c) : unknown_node(type);
+    }
     switch (type) {
         case CU_GRAPH_NODE_TYPE_KERNEL: {
             std::shared_ptr<NodeParams> p;

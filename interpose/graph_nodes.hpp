@@ -44,6 +44,7 @@ template <class Params>
 NodeParamsPtr host_node(const Params&);
 template <class Params>
 NodeParamsPtr memop_node(const Params&);
+NodeParamsPtr copies_node(const CUgraphNodeParams&);   // a list of copies (newer_symbols.hpp)
 
 // From the driver's own answers.
 NodeParamsPtr read_node(CUgraphNode, CUgraphNodeType);

@@ -13,6 +13,7 @@ namespace udnnmem::interpose {
 namespace {
 
 WorkKind kind_of(CUgraphNodeType type) noexcept {
+    if (is_list_of_copies(type)) return WorkKind::copy;
     switch (type) {
         case CU_GRAPH_NODE_TYPE_KERNEL: return WorkKind::kernel;
         case CU_GRAPH_NODE_TYPE_MEMCPY: return WorkKind::copy;
@@ -131,7 +132,7 @@ class GraphRecord final : public GraphExec {
     static Work work_of(const NodeParams& p) {
         Work w;
         w.kind = kind_of(p.type);
-        w.entry_point = p.type == CU_GRAPH_NODE_TYPE_MEMCPY ? "copy node" : p.type == CU_GRAPH_NODE_TYPE_MEMSET ? "memset node" : "graph node";
+        w.entry_point = w.kind == WorkKind::copy ? "copy node" : p.type == CU_GRAPH_NODE_TYPE_MEMSET ? "memset node" : "graph node";
         w.proven = p.proven;
         if (p.type == CU_GRAPH_NODE_TYPE_KERNEL && p.launch.function != nullptr) w.launch = &p.launch;
         if (p.type == CU_GRAPH_NODE_TYPE_MEMSET) w.fill = &p.fill;
@@ -325,6 +326,7 @@ void graph_node_set(CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_
 }
 void graph_node_set(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams& p) noexcept {
     change(exec, [&](GraphRecord& r) {
+        if (is_list_of_copies(p.type)) return r.set(node, copies_node(p));
         switch (p.type) {
             case CU_GRAPH_NODE_TYPE_KERNEL: return r.set(node, kernel_node(p.kernel, r.params(node)));
             case CU_GRAPH_NODE_TYPE_MEMCPY: return r.set(node, copy_node(p.memcpy.copyParams, p.memcpy.copyCtx));

@@ -64,13 +64,7 @@ Spans spans_of(const CUgraphNodeParams* p) {
         default: break;
     }
     SpanList list;
-    if (const int type = p->type; type == kMemcpyBatchNode) {
-        const auto copies = params_as<MemcpyBatchNodeParams>(*p);
-        list.add_copies(copies.to, copies.from, copies.bytes, copies.count);
-    } else if (type == kFabricBatchNode) {
-        const auto copies = params_as<FabricBatchNodeParams>(*p);
-        list.add_fabric_copies(copies.ops, copies.count);
-    }
+    list.add_copies(*p);
     return {list.data(), list.data() + list.size()};
 }
 }  // namespace

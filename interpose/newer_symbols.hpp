@@ -1,7 +1,7 @@
-// What drivers later than 13.0 export and hooks need to be written for, declared here so that a toolkit of 13.0 builds
-// them: a newer toolkit's runtime asks its driver for these by name, whatever we were built with. Facts of the ABI; each
-// is left to cuda.h from the version on that has it, and is then checked against its signatures. Entry points that pass
-// need no declaration.
+// What drivers later than 13.0 export, of what hooks and we ourselves use, declared here so that a toolkit of 13.0 builds
+// them: a newer toolkit's runtime asks its driver for these by name, whatever we were built with. Facts of the ABI: where
+// cuda.h has a function too, the compiler compares the two; types that it would define again are left to it from the
+// version on that has them.
 #pragma once
 
 #include <cuda.h>
@@ -47,6 +47,7 @@ typedef struct CUDA_FABRIC_COPY_BATCH_OP_st {
 // Nodes of graphs that are lists of copies: their type, and what CUgraphNodeParams holds of them. Under names of our own, for
 // they came with no entry point that would date them.
 inline constexpr int kMemcpyBatchNode = 14, kFabricBatchNode = 18;
+constexpr bool is_list_of_copies(int node_type) { return node_type == kMemcpyBatchNode || node_type == kFabricBatchNode; }
 struct MemcpyBatchNodeParams {
     size_t count;
     CUdeviceptr *to, *from;
@@ -88,6 +89,7 @@ CUresult CUDAAPI cuMemcpyWithAttributesAsync(CUdeviceptr to, CUdeviceptr from, s
 CUresult CUDAAPI cuMemcpyWithAttributesAsync_ptsz(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUmemcpyAttributes*, CUstream);
 CUresult CUDAAPI cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP*, unsigned long long flags, CUstream);
 CUresult CUDAAPI cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP*, unsigned long long flags, CUstream);
+CUresult CUDAAPI cuGraphNodeGetParams(CUgraphNode, CUgraphNodeParams*);
 
 // 13.3
 CUresult CUDAAPI cuLogicalEndpointBindAddr(CUlogicalEndpointId, CUdevice, cuuint64_t offset, void* address, cuuint64_t bytes,

@@ -128,6 +128,16 @@ class SpanList {
                 default: complete_ = false;  // of a later driver
             }
     }
+    // Of a node that is a list of copies.
+    void add_copies(const CUgraphNodeParams& p) {
+        if (const int type = p.type; type == kMemcpyBatchNode) {
+            const auto copies = params_as<MemcpyBatchNodeParams>(p);
+            add_copies(copies.to, copies.from, copies.bytes, copies.count);
+        } else if (type == kFabricBatchNode) {
+            const auto copies = params_as<FabricBatchNodeParams>(p);
+            add_fabric_copies(copies.ops, copies.count);
+        }
+    }
     const Span* data() const { return many_.empty() ? few_ : many_.data(); }
     std::uint32_t size() const { return static_cast<std::uint32_t>(count_); }
     bool complete() const { return complete_; }

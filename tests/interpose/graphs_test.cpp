@@ -326,6 +326,39 @@ TEST_CASE("parameters set on the executable graph take the place of those read",
     CHECK_FALSE(exec(graph_record(exec_of(3))).nodes()[1].work.proven);
 }
 
+// Drivers of CUDA 13.2 and later can be asked what is in them.
+TEST_CASE("lists of copies as nodes are read where the driver says what they copy", "[graphs]") {
+    play_driver();
+    static CUdeviceptr to[] = {0x1000, 0x3000}, from[] = {0x2000, 0x4000}, elsewhere[] = {0x1000, 0x7000};
+    static std::size_t bytes[] = {8, 16};
+    static const auto list = [](CUdeviceptr* destinations) {
+        CUgraphNodeParams p{};
+        p.type = static_cast<CUgraphNodeType>(kMemcpyBatchNode);
+        const MemcpyBatchNodeParams copies{2, destinations, from, bytes, nullptr, nullptr, 0, nullptr};
+        std::memcpy(&p.reserved1, &copies, sizeof copies);
+        return p;
+    };
+    Graph g;
+    Node* node = g.add(static_cast<CUgraphNodeType>(kMemcpyBatchNode));
+    SCRIPT(cuGraphNodeGetParams, [](CUgraphNode, CUgraphNodeParams*) { return CUDA_ERROR_NOT_SUPPORTED; });
+    graph_instantiated(exec_of(8), handle(g));
+    auto record = graph_record(exec_of(8));
+    CHECK_FALSE(exec(record).nodes()[0].work.proven);
+    SCRIPT(cuGraphNodeGetParams, [](CUgraphNode, CUgraphNodeParams* p) { return *p = list(to), CUDA_SUCCESS; });
+    graph_instantiated(exec_of(8), handle(g));
+    record = graph_record(exec_of(8));
+    const Work& read = exec(record).nodes()[0].work;
+    REQUIRE(read.span_count == 4);
+    CHECK((read.kind == WorkKind::copy && read.proven && read.spans[3].address == 0x3000 && read.spans[3].bytes == 16));
+    CHECK_FALSE(exec(record).issuable());
+    graph_node_set(exec_of(8), handle(node), list(elsewhere));
+    record = graph_record(exec_of(8));
+    REQUIRE(exec(record).nodes()[0].work.span_count == 4);
+    CHECK((exec(record).nodes()[0].work.proven && exec(record).nodes()[0].work.spans[3].address == 0x7000));
+    graph_destroyed(exec_of(8));
+    UNSCRIPT(cuGraphNodeGetParams);
+}
+
 TEST_CASE("the nodes of random graphs come after what they depend on, else as the driver lists them", "[graphs]") {
     play_driver();
     std::mt19937 random(11);
