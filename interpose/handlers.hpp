@@ -200,6 +200,9 @@ struct Handlers {
     CUresult (*peer_access)(CUcontext peer, bool on) noexcept = nullptr;
     // A descriptor that a program has encoded says something else of the same memory from now on. 128 bytes each.
     void (*tensor_map_changed)(const void* before, const void* after) noexcept = nullptr;
+    // What is submitted to the stream from now on is recorded for another queue, which runs it when nobody tells us. Before the
+    // real call, which is made only if the answer is CUDA_SUCCESS.
+    CUresult (*recorded_elsewhere)(CUstream) noexcept = nullptr;
     // Devices may reach the memory of a pool from now on.
     CUresult (*pool_access)(CUdevice owner, const CUmemAccessDesc*, std::size_t count) noexcept = nullptr;
 };

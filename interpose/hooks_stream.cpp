@@ -108,7 +108,19 @@ CAPTURE_BEGINS(cuStreamBeginCaptureToGraph,
 CAPTURE_BEGINS(cuStreamBeginRecaptureToGraph,
                (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback changed, void* data),
                (stream, mode, graph, changed, data))
-CAPTURE_BEGINS(cuStreamBeginCaptureToCig, (CUstream stream, CUstreamCigCaptureParams* into), (stream, into))
+// Into a command list of a graphics queue.
+#define CAPTURE_TO_CIG(symbol, STREAM)                                                                                 \
+    HOOK(symbol, (CUstream stream, CUstreamCigCaptureParams * into)) {                                                 \
+        Guard up;                                                                                                      \
+        if (up && up->recorded_elsewhere)                                                                              \
+            if (const CUresult refused = up->recorded_elsewhere(STREAM); refused != CUDA_SUCCESS) return refused;      \
+        if (up) up->capture_beginning(STREAM);                                                                         \
+        const CUresult result = REAL(symbol)(stream, into);                                                            \
+        if (up && result != CUDA_SUCCESS) up->capture_ended(STREAM);                                                   \
+        return result;                                                                                                 \
+    }
+CAPTURE_TO_CIG(cuStreamBeginCaptureToCig, legacy(stream))
+CAPTURE_TO_CIG(cuStreamBeginCaptureToCig_ptsz, per_thread(stream))
 // An invalidated capture ends with an error, but ends; calls on streams that do not capture end nothing.
 #define CAPTURE_ENDS(symbol, STREAM, PARAMS, ARGS)                                                                     \
     HOOK(symbol, PARAMS) {                                                                                             \

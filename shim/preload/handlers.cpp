@@ -39,6 +39,12 @@ void capture_beginning(CUstream stream) noexcept {
 void capture_ended(CUstream stream) noexcept {
     if (Session* s = Session::get()) s->pager().streams().capture_ended(stream);
 }
+CUresult recorded_elsewhere(CUstream) noexcept {
+    if (!Session::get(true)) return CUDA_SUCCESS;
+    UDNNMEM_LOG_ONCE(warn, "cuStreamBeginCaptureToCig: a graphics queue would run what is captured unseen, where managed memory may have moved; use UDNNMEM_ONLY or UDNNMEM_DISABLE for this program");
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 void context_destroying(CUcontext context, bool green) noexcept {
     Session* s = Session::get();
     if (!s) return;
@@ -174,6 +180,7 @@ const interpose::Handlers handlers = {
     .node_tag = captured::tag_of,
     .peer_access = handle::peer_access,
     .tensor_map_changed = handle::tensor_map_changed,
+    .recorded_elsewhere = handle::recorded_elsewhere,
     .pool_access = handle::pool_access,
 };
 

@@ -103,6 +103,7 @@ const Handlers table = [] {
     h.ipc_open = [](CUdeviceptr*, const CUipcMemHandle&, unsigned, Submit real) noexcept { return real_of("ipc_open", real); };
     h.ipc_close = [](CUdeviceptr, Submit real) noexcept { return real_of("ipc_close", real); };
     h.tensor_map = [](const void*, CUdeviceptr) noexcept { told("tensor_map"); };
+    h.recorded_elsewhere = [](CUstream) noexcept { return probe.swallow ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS; };
     h.tensor_map_changed = [](const void*, const void*) noexcept { told("tensor_map_changed"); };
     h.unknown_version = [](const char*, int version) noexcept {
         probe.unknown_version = version;
