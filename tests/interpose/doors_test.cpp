@@ -88,7 +88,7 @@ void fill_words(Word (&a)[16], const std::string& symbol) {
 }
 // Hooks that keep what they see to interpose, or have nothing to tell for the arguments that the tests give.
 bool quiet(const std::string& s) {
-    return starts(s, {"cuInit", "cuModule", "cuLibrary", "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolImport", "cuDeviceSetMemPool",
+    return starts(s, {"cuInit", "cuModule", "cuLibrary", "cuLink", "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolImport", "cuDeviceSetMemPool",
                       "cuMemSetMemPool", "cuGraphInstantiate", "cuGraphExec", "cuGraphNodeSetEnabled", "cuDevicePrimaryCtx",
                       "cuGreenCtxDestroy", "cuCtxAttach", "cuCtxSynchronize_v2", "cuGetProcAddress"});
 }
