@@ -3,6 +3,7 @@
 // And which device's memory is in the others: the driver cannot be asked.
 #pragma once
 
+#include "interpose/immortal.hpp"
 #include "interpose/internal.hpp"
 
 #include <algorithm>
@@ -53,7 +54,7 @@ class ForeignPools {
     std::atomic<bool> may_be_current_{false};
 };
 
-inline constinit ForeignPools foreign_pools;
+inline constinit Immortal<ForeignPools> foreign_pools;
 
 class PoolDevices {
   public:
@@ -90,6 +91,6 @@ class PoolDevices {
     std::vector<Pool> pools_;
 };
 
-inline constinit PoolDevices pool_devices;
+inline constinit Immortal<PoolDevices> pool_devices;
 
 }  // namespace udnnmem::interpose

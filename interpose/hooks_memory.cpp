@@ -19,7 +19,7 @@ void unmanaged(Guard& up, CUdeviceptr at, std::size_t bytes, Outside kind = Outs
 
 CUresult allocate_ordered(Guard& up, const char* entry_point, CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool,
                           CUstream stream, Submit real) noexcept {
-    if (pool != nullptr ? foreign_pools.contains(pool) : foreign_pools.current_is_foreign(stream)) {
+    if (pool != nullptr ? foreign_pools->contains(pool) : foreign_pools->current_is_foreign(stream)) {
         const CUresult result = up->take_unmanaged(-1, bytes, real);
         if (result == CUDA_SUCCESS) unmanaged(up, *address, bytes);
         return result;
@@ -30,7 +30,7 @@ CUresult allocate_ordered(Guard& up, const char* entry_point, CUdeviceptr* addre
     a.bytes = bytes;
     a.stream = stream;
     a.pool = pool;
-    if (pool != nullptr) a.pool_device = pool_devices.of(pool);
+    if (pool != nullptr) a.pool_device = pool_devices->of(pool);
     a.address = address;
     return up->allocate(a, real);
 }
@@ -175,7 +175,7 @@ OBSERVE(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags), (peer, flags),
 OBSERVE(cuCtxDisablePeerAccess, (CUcontext peer), (peer), if (up->peer_access) return up->peer_access(peer, false))
 
 OBSERVE(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc* access, size_t count), (pool, access, count),
-        if (up->pool_access && !foreign_pools.contains(pool)) return up->pool_access(pool_devices.of(pool), access, count))
+        if (up->pool_access && !foreign_pools->contains(pool)) return up->pool_access(pool_devices->of(pool), access, count))
 
 // ---- questions ----
 HOOK(cuMemGetInfo_v2, (size_t* free, size_t* total)) {
@@ -214,15 +214,15 @@ HOOK(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep)) {
 }
 ALWAYS_OBSERVE(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps* props), (pool, props),
         if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE || props->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-            props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || props->maxSize) foreign_pools.add(*pool);
-        else pool_devices.made(*pool, props->location.id))
+            props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || props->maxSize) foreign_pools->add(*pool);
+        else pool_devices->made(*pool, props->location.id))
 ALWAYS_OBSERVE(cuMemPoolImportFromShareableHandle,
         (CUmemoryPool * pool, void* handle, CUmemAllocationHandleType type, unsigned long long flags),
-        (pool, handle, type, flags), foreign_pools.add(*pool))
-ALWAYS_OBSERVE(cuMemPoolDestroy, (CUmemoryPool pool), (pool), foreign_pools.remove(pool); pool_devices.destroyed(pool))
-ALWAYS_OBSERVE(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool pool), (device, pool), foreign_pools.made_current(pool))
+        (pool, handle, type, flags), foreign_pools->add(*pool))
+ALWAYS_OBSERVE(cuMemPoolDestroy, (CUmemoryPool pool), (pool), foreign_pools->remove(pool); pool_devices->destroyed(pool))
+ALWAYS_OBSERVE(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool pool), (device, pool), foreign_pools->made_current(pool))
 ALWAYS_OBSERVE(cuMemSetMemPool, (CUmemLocation * location, CUmemAllocationType type, CUmemoryPool pool), (location, type, pool),
-        foreign_pools.made_current(pool))
+        foreign_pools->made_current(pool))
 
 // ---- escapes ----
 #define ESCAPES(symbol, PARAMS, ARGS, ADDRESS, KIND)                                               \
@@ -276,18 +276,38 @@ HOOK(cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr address)) {
     return up->ipc_get(handle, address, real);
 }
 
+// Memory that was made elsewhere: kernels may find any address in it. How much there is only the driver knows.
+static void made_elsewhere(Guard& up, CUdeviceptr at) noexcept {
+    CUdeviceptr base = at;
+    size_t bytes = 0;
+    if (OWN(cuMemGetAddressRange_v2)(&base, &bytes, at) == CUDA_SUCCESS) unmanaged(up, base, bytes);
+    else unmanaged(up, at, 1);
+}
+static CUresult ipc_open(Guard& up, CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags, Submit real) noexcept {
+    const CUresult result = up->ipc_open(address, handle, flags, real);
+    if (result == CUDA_SUCCESS && address) made_elsewhere(up, *address);
+    return result;
+}
 HOOK(cuIpcOpenMemHandle, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags)) {
     ENTER(cuIpcOpenMemHandle, (address, handle, flags));
-    return up->ipc_open(address, handle, flags, real);
+    return ipc_open(up, address, handle, flags, real);
 }
 HOOK(cuIpcOpenMemHandle_v2, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags)) {
     ENTER(cuIpcOpenMemHandle_v2, (address, handle, flags));
-    return up->ipc_open(address, handle, flags, real);
+    return ipc_open(up, address, handle, flags, real);
 }
 HOOK(cuIpcCloseMemHandle, (CUdeviceptr address)) {
     ENTER(cuIpcCloseMemHandle, (address));
-    return up->ipc_close(address, real);
+    const CUresult result = up->ipc_close(address, real);
+    if (result == CUDA_SUCCESS) unmanaged(up, address, 0);
+    return result;
 }
+OBSERVE(cuMemPoolImportPointer, (CUdeviceptr * address, CUmemoryPool pool, CUmemPoolPtrExportData* data), (address, pool, data),
+        made_elsewhere(up, *address))
+OBSERVE(cuExternalMemoryGetMappedBuffer, (CUdeviceptr * address, CUexternalMemory memory, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC* buffer),
+        (address, memory, buffer), unmanaged(up, *address, static_cast<std::size_t>(buffer->size)))
+OBSERVE(cuGraphicsResourceGetMappedPointer_v2, (CUdeviceptr * address, size_t* bytes, CUgraphicsResource resource),
+        (address, bytes, resource), made_elsewhere(up, *address))
 
 OBSERVE(cuTensorMapEncodeTiled,
         (CUtensorMap * map, CUtensorMapDataType type, cuuint32_t rank, void* address, const cuuint64_t* dims,

@@ -148,10 +148,10 @@ CAPTURE_ENDS(cuStreamEndCaptureToCig_ptsz, per_thread(stream), (CUstream stream)
         return result;                                                                                                 \
     }
 #define CONTEXT_ENDS(symbol, PARAMS, ARGS, CONTEXT) ENDS(symbol, PARAMS, ARGS, CONTEXT, false)
-CONTEXT_ENDS(cuCtxDestroy, (CUcontext context), (context), attachments.ended(context))
-CONTEXT_ENDS(cuCtxDestroy_v2, (CUcontext context), (context), attachments.ended(context))
-ALWAYS_OBSERVE(cuCtxAttach, (CUcontext * context, unsigned flags), (context, flags), attachments.attached(*context))
-CONTEXT_ENDS(cuCtxDetach, (CUcontext context), (context), attachments.detached(context))
+CONTEXT_ENDS(cuCtxDestroy, (CUcontext context), (context), attachments->ended(context))
+CONTEXT_ENDS(cuCtxDestroy_v2, (CUcontext context), (context), attachments->ended(context))
+ALWAYS_OBSERVE(cuCtxAttach, (CUcontext * context, unsigned flags), (context, flags), attachments->attached(*context))
+CONTEXT_ENDS(cuCtxDetach, (CUcontext context), (context), attachments->detached(context))
 static CUcontext context_of(CUgreenCtx green) noexcept {
     CUcontext context = nullptr;
     OWN(cuCtxFromGreenCtx)(&context, green);

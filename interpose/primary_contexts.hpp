@@ -3,6 +3,7 @@
 // And how often a context that the program made is held beyond that: what detaches from it destroys it when nobody else does.
 #pragma once
 
+#include "interpose/immortal.hpp"
 #include "interpose/internal.hpp"
 
 #include <algorithm>
@@ -70,6 +71,6 @@ class Attachments {
     std::vector<CUcontext> held_;
 };
 
-inline constinit Attachments attachments;
+inline constinit Immortal<Attachments> attachments;
 
 }  // namespace udnnmem::interpose

@@ -32,7 +32,7 @@ constexpr std::size_t kTensorMapBytes = 128;
 
 // Descriptors by their bytes' hash; few, made once a tensor shape.
 std::mutex g_tensor_maps_mutex;
-std::unordered_map<std::size_t, CUdeviceptr> g_tensor_maps;
+auto& g_tensor_maps = *new std::unordered_map<std::size_t, CUdeviceptr>;   // never destroyed: programs use it as they end
 std::atomic<bool> g_any_tensor_map{false};
 
 std::size_t hash_bytes(const void* data) {

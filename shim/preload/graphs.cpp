@@ -32,7 +32,7 @@ struct GraphOrder {
     bool whole = true;                          // the last one was
 };
 std::mutex g_graphs_mutex;
-std::unordered_map<CUgraphExec, std::shared_ptr<GraphOrder>> g_graphs;
+auto& g_graphs = *new std::unordered_map<CUgraphExec, std::shared_ptr<GraphOrder>>;   // never destroyed: programs launch as they end
 
 // The program has destroyed it while its pieces run, or wait for what this very thread does next. The driver does not know that
 // they are its own, and would let go of what its nodes use.
@@ -41,7 +41,7 @@ struct Ending {
     CUevent event;       // behind its last launch
     CUcontext context;   // the event's
 };
-std::vector<Ending> g_ending;           // under g_graphs_mutex
+auto& g_ending = *new std::vector<Ending>;   // under g_graphs_mutex
 std::atomic<bool> g_any_ending{false};
 
 // Takes one of them out. It is ended without the lock: that may call destructors of the program's.
