@@ -61,7 +61,8 @@ HOOK(cuModuleUnload, (CUmodule module)) { return unload(REAL(cuModuleUnload), mo
 HOOK(cuLibraryUnload, (CUlibrary library)) { return unload(REAL(cuLibraryUnload), library); }
 
 // ---- births ----
-ALWAYS_OBSERVE(cuModuleGetFunction, (CUfunction * f, CUmodule module, const char* name), (f, module, name),
+// Code may be loaded no earlier than here.
+ALWAYS_OBSERVE_TAKING(0, cuModuleGetFunction, (CUfunction * f, CUmodule module, const char* name), (f, module, name),
         function_born(*f, module, name))
 ALWAYS_OBSERVE(cuLibraryGetKernel, (CUkernel * k, CUlibrary library, const char* name), (k, library, name),
         kernel_born(*k, library, name))

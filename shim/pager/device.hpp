@@ -135,6 +135,7 @@ class DevicePager {
     // What no buffer needs goes back to the driver, and so much of what buffers have that it has `bytes` free, for memory that is
     // not managed. The budget is `lowered` to what is left then. CUDA_ERROR_OUT_OF_MEMORY: so many cannot be had. Waits.
     CUresult yield(std::size_t bytes, std::size_t& lowered);
+    CUresult yield_some(std::size_t& lowered);   // as much as is left to others at first, where it is not known how much it takes
     // They were not taken: the budget is what it was.
     void reclaim(std::size_t lowered);
 

@@ -18,6 +18,15 @@ CUresult DevicePager::yield(std::size_t bytes, std::size_t& lowered) {
     return result;
 }
 
+CUresult DevicePager::yield_some(std::size_t& lowered) {
+    std::size_t bytes;
+    {
+        Lock lock(mutex_);
+        bytes = left_to_others(device_pool_->promised());
+    }
+    return yield(bytes, lowered);
+}
+
 void DevicePager::reclaim(std::size_t lowered) {
     Lock lock(mutex_);
     device_pool_->set_budget_for_now(device_pool_->budget() + lowered);

@@ -12,6 +12,8 @@ namespace udnnmem::preload::handle {
 
 // memory.cpp
 CUresult allocate(const interpose::Allocation&, interpose::Submit real) noexcept;
+// Some of ours is given back to the driver, and the call, which it has refused for want of memory, made again; nothing where there is none.
+void give_way(interpose::Submit again) noexcept;
 CUresult take_unmanaged(CUdevice, std::size_t bytes, interpose::Submit real) noexcept;
 CUresult free_now(CUdeviceptr, const char* entry_point, interpose::Submit real) noexcept;
 CUresult free_async(CUdeviceptr, CUstream, const char* entry_point, interpose::Submit real) noexcept;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "interpose/driver.hpp"
 #include "shim/log/log.hpp"
@@ -101,6 +102,17 @@ CUresult allocate(const Allocation& a, Submit real) noexcept {
     return CUDA_SUCCESS;
 }
 
+void give_way(Submit again) noexcept {
+    Session* s = Session::get();
+    try {
+        DevicePager* d = s ? s->pager().current_device() : nullptr;
+        std::size_t lowered = 0;
+        if (!d || !d->memory().frames || d->yield_some(lowered) != CUDA_SUCCESS) return;
+        if (again() != CUDA_SUCCESS) d->reclaim(lowered);
+    } catch (...) {
+    }
+}
+
 CUresult take_unmanaged(CUdevice device, std::size_t bytes, Submit real) noexcept {
     const CUresult refused = real();
     Session* s = refused == CUDA_ERROR_OUT_OF_MEMORY ? Session::get() : nullptr;
@@ -109,8 +121,13 @@ CUresult take_unmanaged(CUdevice device, std::size_t bytes, Submit real) noexcep
         DevicePager* d = device < 0 ? s->pager().current_device() : s->pager().device(device);
         std::size_t lowered = 0;
         if (!d || !d->memory().frames || d->yield(bytes, lowered) != CUDA_SUCCESS) return refused;
-        const CUresult result = real();
-        if (result != CUDA_SUCCESS) d->reclaim(lowered);
+        CUresult result = real();
+        if (result != CUDA_SUCCESS) d->reclaim(std::exchange(lowered, 0));
+        // It did not say how much it needs: what was freed was not enough.
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && !bytes && d->yield_some(lowered) == CUDA_SUCCESS) {
+            result = real();
+            if (result != CUDA_SUCCESS) d->reclaim(lowered);
+        }
         return result;
     } catch (...) {
         return refused;

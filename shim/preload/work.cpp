@@ -79,9 +79,11 @@ bool copies_freed_memory(const Pager& p, const Work& w) {
 }
 }  // namespace
 
-namespace handle {
+namespace {
 
-CUresult work(const Work& w, Submit submit) noexcept {
+// `drivers`: the result is the driver's.
+CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
+    drivers = false;
     Session* s = Session::get();
     if (!s) return submit();
     Pager& p = s->pager();
@@ -113,12 +115,25 @@ CUresult work(const Work& w, Submit submit) noexcept {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const CUresult result = submit();
+    drivers = true;
     if (plan && result == CUDA_SUCCESS) plan->submitted(place, op);
     seen.submitted(name_of(w), shape_of(w), result);
     if (op.captured && s->learning()) captured::note(w.stream);
     entered.leave(result);
     if (plan && result == CUDA_SUCCESS) plan->after(place, op);
     if (w.launch) s->launched();
+    return result;
+}
+}  // namespace
+
+namespace handle {
+
+// With a launch the driver may take memory of its own: for code that it has not loaded so far, for stacks. Of ours it gets some then.
+CUresult work(const Work& w, Submit submit) noexcept {
+    bool drivers = false;
+    CUresult result = submit_once(w, submit, drivers);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && drivers && w.launch) [[unlikely]]
+        give_way([&] { return result = submit_once(w, submit, drivers); });
     return result;
 }
 

@@ -2,13 +2,16 @@
 """Out of memory, explained: who held what, and the budget that it takes at least; raised to that each time, the program gets through.
 
 digits in a device and a host budget that are too small together. The program gets CUDA's error as ever; stderr has one
-block, the trace a record. With the budget that it names the program gets further, in the end to its end.
+block, the trace a record. With the budget that it names the program gets further, in the end to its end. What the driver lacks
+for itself it is given.
 """
 import json, pathlib, re, subprocess, sys, tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import BUILD, WORKLOADS, Run, Suite, environment
 
 PROGRAM = [WORKLOADS / "digits-runtime", "--depth", "16", "--width", "32", "--batch", "256", "--iterations", "3"]
+
+LATE = [WORKLOADS / "digits-driver", "--depth", "12", "--width", "32", "--batch", "256", "--iterations", "4"]
 
 
 def attempt(folder, budget, host):
@@ -50,6 +53,10 @@ def main():
             budget = int(named[1])
         suite.check(done.status == 0 and done.output == plain.output, "with the budgets that it names the program gets to its end", done.tail())
         suite.check(steps > 0 and lives == sorted(lives) and lives[0] < lives[-1], "and further each time, or as far but for what it has freed", f"    {lives}")
+        for n in (5, 50, 90):   # for code that it loads late, for stacks
+            late = Run(LATE, environment(preload=True, SOFTGPU_MEMORY="900KiB", SOFTGPU_FAIL=f"cuLaunchKernel:{n}:2"))
+            suite.check("SOFTGPU_FAIL: call" in late.error and late.status == 0 and late.output == Run(LATE, environment(SOFTGPU_MEMORY="4GiB")).output,
+                        f"launch {n}, which the driver refuses for want of memory of its own, is made again", late.tail())
         print(f"{steps} times out of memory, then enough with {budget} bytes")
     suite.finish()
 
