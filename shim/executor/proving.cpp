@@ -39,21 +39,16 @@ void Executor::launch_node_by_node(const Course& course) {
 
 // Whether it is worth while to find out what can be run again, and possible. What to do next.
 Course::Stage Executor::begin_proof(Course& course) {
-    {
-        // A stored one that does not come would keep all others waiting.
-        std::lock_guard lock(mutex_);
-        if (course.unseen()) return Course::Stage::unproven;
-    }
+    std::lock_guard lock(mutex_);
+    if (course.unseen()) return Course::Stage::unproven;   // a stored one that does not come would keep all others waiting
     const bool gains = settings_.planner->needs_recompute || static_cast<double>(course.sequence.plan_trace.header.ideal.value) < kFasterByPlan * static_cast<double>(course.promised.value);
     if (!gains) return Course::Stage::planned;
     if (const auto& steps = course.sequence.steps; !whole_graphs_ && std::any_of(steps.begin(), steps.end(), is_graph)) {
-        std::lock_guard lock(mutex_);
         if (!course.judgeable()) return Course::Stage::unproven;   // what graphs take whole is to be compared with what their nodes take
         launch_node_by_node(course);
         return Course::Stage::planned;
     }
     if (!settings_.recompute) return Course::Stage::planned;
-    std::lock_guard lock(mutex_);
     std::lock_guard proof(proof_mutex_);
     make_replayer();
     for (const CoursePointer& c : courses_)
@@ -99,8 +94,10 @@ bool Executor::look_at_proof(Course& course) {
         proving_ = nullptr;
         proves_.store(false);
         proven = !course.proof->failed();
-        if (proven) find_versions(*course.known, course.sequence);
-        if (proven) settings_.say("sequence " + std::to_string(course.id) + ": " + summary_of(*course.known));
+        if (proven) {
+            find_versions(*course.known, course.sequence);
+            settings_.say("sequence " + std::to_string(course.id) + ": " + summary_of(*course.known));
+        }
         course.proof = nullptr;
     }
     std::lock_guard lock(mutex_);

@@ -27,7 +27,10 @@ class Arena {
     // Reserves `bytes` (halved until the driver agrees, not below 1 GiB). False: no address space to be had.
     bool start(const Driver&, std::size_t granule, std::size_t bytes);
 
-    bool contains(CUdeviceptr address) const { const std::size_t size = bytes_.load(std::memory_order_acquire); return address - begin_.load(std::memory_order_relaxed) < size; }
+    bool contains(CUdeviceptr address) const {
+        const std::size_t size = bytes_.load(std::memory_order_acquire);
+        return address - begin_.load(std::memory_order_relaxed) < size;
+    }
     CUdeviceptr begin() const { return begin_; }
     std::size_t bytes() const { return bytes_; }
 
@@ -45,8 +48,8 @@ class Arena {
     std::size_t granule() const { return std::size_t{1} << shift_; }
     void mark(CUdeviceptr at, std::size_t bytes, Buffer* owner);
 
-    std::atomic<CUdeviceptr> begin_{0};     // launches ask while start() is at work:
-    std::atomic<std::size_t> bytes_{0};     // ... what there is more, is there before these
+    std::atomic<CUdeviceptr> begin_{0};
+    std::atomic<std::size_t> bytes_{0};   // set last, for launches ask while start() is at work
     unsigned shift_ = 0;
     std::atomic<Buffer*>* table_ = nullptr;
     std::mutex mutex_;

@@ -59,16 +59,16 @@ StreamSlot& StreamTable::slot(CUstream stream) {
         found = nullptr;
         for (auto& s : slots_)
             if (s->alive && s->stream == key && s->per_thread == per_thread && (!context || s->context == context)) found = s.get();
-        return found;
     };
-    const auto known = [&] {
-        std::lock_guard lock(mutex_);
-        return find() != nullptr;
-    };
-    if (!known()) poll_dead();
     {
-        std::lock_guard lock(mutex_);
+        std::unique_lock lock(mutex_);
         find();
+        if (!found) {
+            lock.unlock();
+            poll_dead();
+            lock.lock();
+            find();
+        }
         const bool handle = stream != CU_STREAM_LEGACY && !per_thread;
         // A stream may be used while another context than its own is current; of some (green contexts') the driver does not say which.
         if (!context && (!found || !found->context) && !(handle && driver_.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS))

@@ -32,14 +32,13 @@ void DevicePager::reclaim(std::size_t lowered) {
     device_pool_->set_budget_for_now(device_pool_->budget() + lowered);
 }
 
-// Others take memory for a while, and give it back: whoever waits for room has the driver asked, now and then. What a new
-// process' share leaves to contexts and libraries stays theirs.
+// Others take memory for a while, and give it back: the driver is asked now and then while somebody waits for room, and before an
+// allocation is refused. What a new process' share leaves to contexts and libraries stays theirs.
 bool DevicePager::regain_budget() {
     FramePool& pool = *device_pool_;
     if (pool.budget() >= pool.promised()) return false;
-    const auto asked = now_ns();
-    if (asked < regain_from_ns_ || std::any_of(requests_.begin(), requests_.end(), [](const Request* r) { return r->yields; })) return false;
-    regain_from_ns_ = asked + kRegainEach;
+    if (std::ranges::any_of(requests_, [](const Request* r) { return r->yields; })) return false;
+    regain_from_ns_ = now_ns() + kRegainEach;
     std::size_t free = 0, total = 0;
     if (insist([&] { return driver_.cuMemGetInfo_v2(&free, &total); }) != CUDA_SUCCESS) return false;
     const std::size_t before = pool.budget(), theirs = left_to_others(pool.promised());

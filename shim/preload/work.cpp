@@ -77,9 +77,6 @@ bool copies_freed_memory(const Pager& p, const Work& w) {
             if (const pager::Buffer* b = p.find(w.spans[i].address); b && !b->slab && !b->live) return true;
     return false;
 }
-}  // namespace
-
-namespace {
 
 // `drivers`: the result is the driver's.
 CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {

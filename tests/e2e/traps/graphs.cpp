@@ -531,30 +531,40 @@ void brings_addresses(unsigned seed) {
 
 constexpr unsigned kThird = kBudget / 4 * 3 / 8;   // words: three of them are more than there is
 
+// What a graph's first node copies from: pinned memory, or such as keeps the graph from being launched in pieces.
+struct Sources {
+  static constexpr std::size_t kBytes = 4000;
+  std::vector<unsigned> pageable = std::vector<unsigned>(kBytes / 4, 5);
+  void* pinned;
+  Sources() {
+    CHECK(cuMemHostAlloc(&pinned, kBytes, 0));
+    memset(pinned, 3, kBytes);
+  }
+  void now(const World& w, const Graph& g, const void* source) const {
+    std::size_t count = 1;
+    CUgraphNode first;
+    CHECK(cuGraphGetNodes(g.graph, &first, &count));
+    CUDA_MEMCPY3D copy{};
+    CHECK(cuGraphMemcpyNodeGetParams(first, &copy));
+    copy.srcMemoryType = CU_MEMORYTYPE_HOST, copy.srcDevice = 0, copy.srcHost = source;
+    CHECK(cuGraphExecMemcpyNodeSetParams(g.exec, first, &copy, w.context));
+  }
+};
+
 // Launched in pieces, then changed so that it cannot be any more, and launched on another stream: one comes after the other.
 void whole_after_pieces(unsigned seed) {
   World w(seed);
   const auto all = numbered(w, 3, kThird, seed);
   Steps steps;
-  std::vector<unsigned> pageable(1000, 5);
-  void* pinned;
-  CHECK(cuMemHostAlloc(&pinned, 4000, 0));
-  memset(pinned, 3, 4000);
+  const Sources from;
   Graph g;
   g.capture(w.stream(), [&](CUstream c) {
-    CHECK(cuMemcpyHtoDAsync(all[0], pinned, 4000, c));
+    CHECK(cuMemcpyHtoDAsync(all[0], from.pinned, Sources::kBytes, c));
     for (const CUdeviceptr at : all) launch_wide(c, w.add, at, at, at, 100u);
     for (int i = 0; i < 4; i++) steps.add(c);
   });
-  std::size_t count = 0;
-  CHECK(cuGraphGetNodes(g.graph, nullptr, &count));
-  std::vector<CUgraphNode> nodes(count);
-  CHECK(cuGraphGetNodes(g.graph, nodes.data(), &count));
-  CUDA_MEMCPY3D copy{};
-  CHECK(cuGraphMemcpyNodeGetParams(nodes[0], &copy));
   CHECK(cuGraphLaunch(g.exec, w.stream()));
-  copy.srcMemoryType = CU_MEMORYTYPE_HOST, copy.srcDevice = 0, copy.srcHost = pageable.data();
-  CHECK(cuGraphExecMemcpyNodeSetParams(g.exec, nodes[0], &copy, w.context));
+  from.now(w, g, from.pageable.data());
   CHECK(cuGraphLaunch(g.exec, w.stream()));
   CHECK(cuCtxSynchronize());
   tell("steps", steps.seen);
@@ -566,27 +576,17 @@ void whole_after_pieces(unsigned seed) {
 void pieces_after_whole(unsigned seed) {
   World w(seed);
   const auto all = numbered(w, 3, kThird, seed);
-  std::vector<unsigned> pageable(1000, 5);
-  void* pinned;
-  CHECK(cuMemHostAlloc(&pinned, 4000, 0));
-  memset(pinned, 3, 4000);
+  const Sources from;
   Graph g;
   g.capture(w.stream(), [&](CUstream c) {
-    CHECK(cuMemcpyHtoDAsync(all[0], pageable.data(), 4000, c));
+    CHECK(cuMemcpyHtoDAsync(all[0], from.pageable.data(), Sources::kBytes, c));
     for (const CUdeviceptr at : all) launch_wide(c, w.add, at, at, at, 100u);
   });
-  std::size_t count = 0;
-  CHECK(cuGraphGetNodes(g.graph, nullptr, &count));
-  std::vector<CUgraphNode> nodes(count);
-  CHECK(cuGraphGetNodes(g.graph, nodes.data(), &count));
-  CUDA_MEMCPY3D copy{};
-  CHECK(cuGraphMemcpyNodeGetParams(nodes[0], &copy));
   const Gate gate;
   const CUstream first = w.stream();
   gate.close(first);
   CHECK(cuGraphLaunch(g.exec, first));
-  copy.srcMemoryType = CU_MEMORYTYPE_HOST, copy.srcDevice = 0, copy.srcHost = pinned;
-  CHECK(cuGraphExecMemcpyNodeSetParams(g.exec, nodes[0], &copy, w.context));
+  from.now(w, g, from.pinned);
   CHECK(cuGraphLaunch(g.exec, w.stream()));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   gate.open();

@@ -154,13 +154,19 @@ TEST_CASE("what was followed joins a passage in the streams that it ran in") {
     CHECK(streams.of(1 << 20) == 1 << 20);
 }
 
-TEST_CASE("a transient is the same one throughout an iteration, or it is lost") {
-    Network net(20);
-    const Sequence s = net.sequence();
-    Follower follower(s);
+// 20 layers were followed for an iteration and ten ops.
+struct Halfway {
+    Halfway() {
+        net.play(follower, 0, 40, first);
+        CHECK(net.play(follower, 0, 10, second) == range(0, 10));
+    }
+    Network net{20};
+    const Sequence sequence = net.sequence();
+    Follower follower{sequence};
     std::deque<pager::Buffer> first, second;
-    net.play(follower, 0, 40, first);
-    CHECK(net.play(follower, 0, 10, second) == range(0, 10));
+};
+
+TEST_CASE_METHOD(Halfway, "a transient is the same one throughout an iteration, or it is lost") {
     // Step 10 made from what step 3 has left instead of step 9.
     CHECK(follower.run() == 50);
     CHECK(net.at(follower, Network::forward, {&net.weights[10], &second[3], &second[10]}) == 10);   // found again ...
@@ -168,13 +174,7 @@ TEST_CASE("a transient is the same one throughout an iteration, or it is lost") 
     CHECK(net.play(follower, 11, 40, second) == range(11, 40));
 }
 
-TEST_CASE("what is another buffer of the iteration is no transient that comes for the first time") {
-    Network net(20);
-    const Sequence s = net.sequence();
-    Follower follower(s);
-    std::deque<pager::Buffer> first, second;
-    net.play(follower, 0, 40, first);
-    CHECK(net.play(follower, 0, 10, second) == range(0, 10));
+TEST_CASE_METHOD(Halfway, "what is another buffer of the iteration is no transient that comes for the first time") {
     SECTION("an activation that was made before: the program has strayed") {
         net.at(follower, Network::forward, {&net.weights[10], &second[9], &second[3]});
         CHECK(follower.run() <= 1);
