@@ -14,6 +14,7 @@
 #include "shim/executor/passages.hpp"
 #include "shim/executor/rows.hpp"
 #include "shim/executor/sequence.hpp"
+#include "shim/executor/small_places.hpp"
 #include "shim/executor/write_watch.hpp"
 #include "shim/replay/proof.hpp"
 
@@ -31,6 +32,7 @@ class Course {
     const Nanoseconds longest;                  // of its ops, as it was learned
     const Bytes bytes;                          // of all that they name and that can move
     Follower follower;
+    SmallPlaces small;                          // followed while launches are kept
     std::int32_t step = Follower::nowhere;      // that the last op is
     StreamsOf streams;                          // in which its ops were last
     std::unique_ptr<WriteWatch> watch;          // until what it saw was taken, or it gave up

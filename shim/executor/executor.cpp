@@ -219,8 +219,15 @@ void Executor::note_epoch(Place& place, const pager::Op& op, bool goes_on) {
     for (std::uint32_t i = 0; listed && !place.breaks && i < op.small_count; ++i)
         if (pager::Buffer* const slab = pager_.find(op.small[i])) place.breaks = slab->device->holds_addresses(slab, op.small[i]);
     for (const pager::Buffer* b : op.more) place.breaks |= b->table.load(std::memory_order_relaxed);
-    if (place.breaks) ++epoch_;
+    const bool keeps = place.step != Follower::nowhere && active_->rows() && !active_->rows()->replays.empty();
+    const auto follows_small = [&] { return !keeps || active_->small.follow(place.step, op, *device_); };
+    place.breaks = place.breaks || !follows_small();
+    if (place.breaks) {
+        ++epoch_;
+        if (active_) active_->small.forget();
+    }
     place.epoch = epoch_;
+    if (place.breaks && !follows_small()) ++epoch_;   // of what it reads not all is known: its launch is of no use
     if (place.step == Follower::nowhere) return;
     place.rows = active_->in_force();
     for (const CoursePointer& c : courses_)

@@ -22,7 +22,8 @@ REFUSED = {
 # What is neither: programs that do something else at times. What has to be said of them.
 OTHERS = dict.fromkeys(("captured", "evaluated", "larger", "second_device", "gated", "gated_wait", "loader", "exiting", "outlived", "bursts", "escapes", "held_longer"), "sequence 0: 33 of 36 ops may be run again")
 OTHERS["streams"] = "50 of 53 ops may be run again"
-SAMPLE = ("held", "held_longer", "append", "ends", "counter", "beside_table", "two_streams", "captured", "evaluated", "second_device", "streams", "gated_wait", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
+OTHERS["exchanged"] = "49 of 52 ops may be run again"
+SAMPLE = ("held", "held_longer", "append", "exchanged", "ends", "counter", "beside_table", "two_streams", "captured", "evaluated", "second_device", "streams", "gated_wait", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
 PROMISED = re.compile(r": (\d+) us promised, .* (\d+) dropped for good")
 FOLLOWED = re.compile(r"on the device (\d+) us by plan")
 DROPPED = re.compile(r"(\d+) buffers dropped and computed again")

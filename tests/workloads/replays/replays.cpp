@@ -144,6 +144,8 @@ struct Chain {
     else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated" || kind == "captured" || kind == "streams" || kind == "two_streams" || kind == "second_device" || kind == "counter" || kind == "exiting" || kind == "outlived" || kind == "bursts" || kind == "held" || kind == "held_longer" || kind == "escaped" || kind == "escapes" || kind == "exported" || gated()) activation("pure", in, out);
     else if (kind == "chosen") activation("pure", iteration > 24 && l == 6 ? x[3] : in, out);
     else if (kind == "ends") activation("with_state", in, out), launch("over", few, few + kSmall * 4, salt);
+    // What activations are made of is overwritten by an op that looks like one that overwrites something else.
+    else if (kind == "exchanged") activation("with_state", in, out), launch("advance", in, out, iteration > 24 && iteration % 4 == 1 && l == 9 ? extra : few, g_words, salt);
     else if (kind == "beside_table" || kind == "escaped_small") activation("with_state", in, out);
     else if (kind == "optional") launch("optional", in, out, iteration > 4 && drawn(5, salt + 16 * static_cast<unsigned>(iteration), 2) ? extra : 0, g_words, salt);
     else if (kind == "larger") {
