@@ -53,7 +53,10 @@ const char* WorkLaunch::tied() const {
 
 const char* WorkLaunch::refused() const {
     if (const char* why = tied()) return why;
-    return work_.launch ? interpose::kernel_code(work_.launch->layout->name).hazard : nullptr;
+    if (!work_.launch) return nullptr;
+    const interpose::KernelCode code = interpose::kernel_code(work_.launch->layout->name);
+    // A module's variables are no part of what is named: a kernel may count there each time that it runs.
+    return code.images ? code.hazard : "comes from an image that was not read: too large, or of an unknown kind";
 }
 
 // Where there is no code to read, what was seen has to do; where there is machine code beside PTX, what the PTX says is added.

@@ -23,7 +23,7 @@ REFUSED = {
 OTHERS = dict.fromkeys(("captured", "evaluated", "larger", "second_device", "gated", "gated_wait", "loader", "exiting", "outlived", "bursts", "escapes", "held_longer"), "sequence 0: 33 of 36 ops may be run again")
 OTHERS["streams"] = "50 of 53 ops may be run again"
 OTHERS["exchanged"] = "49 of 52 ops may be run again"
-SAMPLE = ("held", "held_longer", "append", "exchanged", "ends", "counter", "beside_table", "two_streams", "captured", "evaluated", "second_device", "streams", "gated_wait", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "table_writer")
+SAMPLE = ("held", "held_longer", "append", "exchanged", "ends", "counter", "beside_table", "two_streams", "captured", "evaluated", "second_device", "streams", "gated_wait", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "global_counter", "table_writer")
 PROMISED = re.compile(r": (\d+) us promised, .* (\d+) dropped for good")
 FOLLOWED = re.compile(r"on the device (\d+) us by plan")
 DROPPED = re.compile(r"(\d+) buffers dropped and computed again")
@@ -60,6 +60,8 @@ def main():
             suite.check(took and 0 < int(took[1]) < int(plans[0][0]) / 2 and int(plans[-1][1]) > 4, "held: what is not read again is not copied out", done.tail(16))
         if kind == "module_variable":
             reported(suite, command)
+        if kind == "global_counter":
+            unread(suite, command)
         if len(sys.argv) > 1:
             print(kind, "drops", drops, "stopped", stopped)
             print(done.error)
@@ -78,6 +80,14 @@ def reported(suite, command):
         suite.check(refused.get("module_variable") == (16, "uses variables of its module"), "the report says what may not be run again", f"    {refused}")
         text = Run([BUILD / "udnnmem", "report", trace], environment()).output
         suite.check("not run again    16 ops of module_variable: it uses variables of its module" in text, "the report says so in words", text)
+
+
+def unread(suite, command):
+    """Kernels of an image that is longer than the library reads."""
+    plain = Run(command, environment(SOFTGPU_MEMORY="64MiB", REPLAYS_UNREAD=1, **MODEL))
+    done = Run(command, environment(preload=True, SOFTGPU_MEMORY=MEMORY, REPLAYS_UNREAD=1, UDNNMEM_DEBUG="info", **MODEL), limit=120)
+    suite.check(done.status == 0 and done.output == plain.output, "an image that was not read: the same bits", f"    {done.status}\n{done.tail(12)}")
+    suite.check("0 of 37 ops may be run again; 34: comes from an image that was not read" in done.error, "an image that was not read: refused with the reason", done.tail(12))
 
 
 def flipped(suite):

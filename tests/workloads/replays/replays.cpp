@@ -1,6 +1,7 @@
 // replays KIND ITERATIONS [WORDS [SEED]]: a chain of activations, each made from the one before by a kernel of that kind and read again on
 // the way back, as a training iteration would. Prints a checksum of its state after each iteration. What a kind needs beside
-// its activations (state, statistics, variables, tables) is part of the checksum. REPLAYS_COMMENT is added to the kernels' PTX.
+// its activations (state, statistics, variables, tables) is part of the checksum. REPLAYS_COMMENT is added to the kernels' PTX;
+// with REPLAYS_UNREAD that is longer than the library reads.
 // The kind `random` is a network drawn by SEED: each activation is made by kernels of another kind, from one of the last four
 // before it, in whole or in part, and read on the way back once or more, in an order that is drawn too; `random_streams`: in three
 // streams or twelve, each op behind those that it has to come after and no others.
@@ -73,6 +74,7 @@ struct Chain {
     CHECK(cuCtxSetCurrent(context));
     const char* comment = getenv("REPLAYS_COMMENT");
     image = std::string(replays_ptx) + (comment && *comment ? "\n// " + std::string(comment) + "\n" : "");
+    if (getenv("REPLAYS_UNREAD")) image += "\n// " + std::string(17 << 20, '-') + "\n";
     CHECK(cuModuleLoadData(&module, image.c_str()));
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     for (CUdeviceptr* p : {&state, &gradient, &input, &wide}) CHECK(cuMemAlloc(p, g_words * 4));
