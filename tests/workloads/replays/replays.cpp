@@ -1,7 +1,7 @@
 // replays KIND ITERATIONS [WORDS [SEED]]: a chain of activations, each made from the one before by a kernel of that kind and read again on
 // the way back, as a training iteration would. Prints a checksum of its state after each iteration. What a kind needs beside
 // its activations (state, statistics, variables, tables) is part of the checksum. REPLAYS_COMMENT is added to the kernels' PTX;
-// with REPLAYS_UNREAD that is longer than the library reads.
+// with REPLAYS_UNREAD that is longer than the library reads. REPLAYS_MACHINE_CODE: no PTX is to be seen; 1: nor variables.
 // The kind `random` is a network drawn by SEED: each activation is made by kernels of another kind, from one of the last four
 // before it, in whole or in part, and read on the way back once or more, in an order that is drawn too; `random_streams`: in three
 // streams or twelve, each op behind those that it has to come after and no others.
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tests/workloads/small/driver_program.hpp"
+#include "tests/workloads/small/machine_code.hpp"
 
 extern "C" const char replays_ptx[];
 
@@ -75,6 +76,7 @@ struct Chain {
     const char* comment = getenv("REPLAYS_COMMENT");
     image = std::string(replays_ptx) + (comment && *comment ? "\n// " + std::string(comment) + "\n" : "");
     if (getenv("REPLAYS_UNREAD")) image += "\n// " + std::string(17 << 20, '-') + "\n";
+    if (const char* how = getenv("REPLAYS_MACHINE_CODE")) image = machine_code(image, atoi(how) > 1);
     CHECK(cuModuleLoadData(&module, image.c_str()));
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     for (CUdeviceptr* p : {&state, &gradient, &input, &wide}) CHECK(cuMemAlloc(p, g_words * 4));
