@@ -32,11 +32,15 @@ void Executor::end(bool patiently) noexcept {
         drops_ = false;
         if (device_) lose();
     }
+    replay::Replayer* const replayer = replayer_.load();
     // Else ops are told for as long as there are any: each may overwrite what dropped buffers are made of. Computed again here, it
     // might wait for a device that has nothing more to do but stand still.
-    if (const replay::Replayer* replayer = replayer_.load(); patiently || !replayer || !replayer->at_work()) on_.store(false);
+    if (patiently || !replayer || !replayer->at_work()) on_.store(false);
+    if (replayer) replayer->check();
+    const bool denies = !settings_.plan_file.empty() && replayer && replayer->denials() > denied_.size();
     std::unique_lock lock(job_mutex_);
     if (stopping_.exchange(true)) return;
+    store_waits_ |= denies;
     job_ready_.notify_all();
     if (thread_.joinable()) {
         auto gone = [this] { return has_ended_; };
@@ -49,7 +53,7 @@ void Executor::end(bool patiently) noexcept {
     } else {
         lock.unlock();
     }
-    if (replay::Replayer* replayer = replayer_.load()) replayer->check();
+    if (replayer) replayer->check();
     const Figures f = figures();
     if (f.iterations)
         settings_.say(std::to_string(f.iterations) + " iterations followed, " + std::to_string(f.planned_iterations) + " by plan; on the device " +
@@ -145,6 +149,7 @@ void Executor::begin_iteration() {
     }
     if (strangers_until_ && ops_ >= strangers_until_) wake(advance_waits_);
     if (active_->stage == Course::Stage::unproven && !proves_.load()) wake(advance_waits_);   // it is its turn
+    if (replayer_ && replayer_.load()->tries()) wake(advance_waits_);
     const Bytes peak(static_cast<std::int64_t>(device_->take_peak()));
     if (whole_ && last_ == active_) active_->took(peak);
     judge_pieces();
@@ -446,7 +451,10 @@ bool Executor::acts_after(const Place& place) {
 bool Executor::may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, std::uint64_t used) {
     if (entry.replay < 0 || !replayer_ || !active_->proven || !drops_) return false;
     const Rows::Replay& replay = rows.replays[static_cast<std::size_t>(entry.replay)];
-    return step < replay.before && replayer_.load()->may_drop(active_->known, replay.slice, entry.buffer, b, used, epoch_);
+    if (step >= replay.before) return false;
+    const auto may = replayer_.load()->may_drop(active_->known, replay.slice, entry.buffer, b, used, epoch_);
+    if (may == replay::Replayer::Drop::tries) whole_ = false;   // it stays, and that takes its time
+    return may == replay::Replayer::Drop::yes;
 }
 
 }  // namespace udnnmem::executor

@@ -21,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -194,6 +195,7 @@ class Executor {
     Course::Stage begin_proof(Course& course);
     bool look_at_proof(Course& course);
     void end_proof(Course& course, bool resumed);
+    void look_at_trials(Course& course);
     bool followed_of_late(const Course& course);
     // stored.cpp
     void load();
@@ -238,6 +240,7 @@ class Executor {
 
     std::mutex mutex_;                              // all that follows but the thread's own
     std::vector<CoursePointer> courses_;
+    std::set<std::uint64_t> denied_;                // by earlier runs (Replayer::denied())
     std::string stored_device_;                     // that the stored plans are for; once the device is known ""
     Bytes stored_granule_;
     std::uint64_t strangers_until_ = 0;             // stored plans are waited for so many ops; 0: nothing else repeated so far

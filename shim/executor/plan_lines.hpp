@@ -22,6 +22,7 @@ class PlanReader {
 
   private:
     bool take_plans(profiler::Record& record);
+    bool take_denied(profiler::Record& record);
     bool take_course(profiler::Record& record);
     bool take_buffer(profiler::Record& record);
     bool take_op(profiler::Record& record);

@@ -57,6 +57,7 @@ const char* kept_name(const std::string& name) {
 bool PlanReader::take(Record& record) {
     const std::string& kind = record.kind();
     if (kind == "plans") return take_plans(record);
+    if (kind == "denied") return take_denied(record);
     if (kind == "course") return take_course(record);
     const bool known = kind == "buffer" || kind == "op" || kind == "proof" || kind == "replay" || kind == "order";
     if (!stored_) return !known || record.fail("kind", "comes before any course");
@@ -77,6 +78,13 @@ bool PlanReader::take_plans(Record& record) {
     seen_ = true;
     return record.read_text("device", plans.device) && record.read_text("policy", plans.policy) && record.read_integer("granule_bytes", 1, kMost, plans.granule.value) &&
            record.read_flag_or("node_by_node", false, plans.node_by_node);
+}
+
+bool PlanReader::take_denied(Record& record) {
+    std::uint64_t code = 0;
+    if (!read_number(record, "code", code)) return false;
+    plans.denied.insert(code);
+    return true;
 }
 
 bool PlanReader::take_course(Record& record) {
@@ -158,6 +166,9 @@ bool PlanReader::take_proof(Record& record) {
     std::size_t kind = 0;
     replay::KnownOp op;
     if (!record.read_integer("op", 0, steps - 1, k) || !read_word(record, "runs", kRuns, kind) || !read_number(record, "code", op.code) || !read_bytes(record, "arguments", op.proved_with)) return false;
+    std::int64_t trials = 0;
+    if (!record.read_integer_or("trials", 0, replay::KnownOp::most_trials, 0, trials)) return false;
+    op.trials = static_cast<int>(trials);
     op.kind = static_cast<replay::Launch::Kind>(kind);
     op.proven = op.looked_at = true;
     const auto length = static_cast<std::int64_t>(op.proved_with.size());

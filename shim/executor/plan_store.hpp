@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,11 +27,13 @@ struct StoredPlans {
     std::string device, policy;
     Bytes granule;
     bool node_by_node = false;   // graphs were launched so at the end
+    std::set<std::uint64_t> denied;   // replay::Replayer::denied()
     std::vector<StoredCourse> courses;
 };
 
 // Lines of a file: what it is for, and each course.
 std::string plans_line(const std::string& device, const std::string& policy, Bytes granule, bool node_by_node);
+std::string denied_line(std::uint64_t code);
 // `seen`: the sequence's own trace, or what is known of it by now. `known`: null for none.
 std::string course_lines(const Sequence& sequence, const profiler::Trace& seen, const replay::Known* known, const Rows& rows);
 // Whether a proof is of use to another run: one that is about a kernel needs to know its code.

@@ -247,6 +247,7 @@ bool Executor::advance(Course& course) {
         if (!look_at_proof(course)) return true;
         set_stage(course, course.proven ? Course::Stage::proven : Course::Stage::planned);
     }
+    if (is(Course::Stage::planned)) look_at_trials(course);
     if (is(Course::Stage::proven)) {
         offer_better(course, plan(course, what_is_known(course), machine(course), settings_.second_look, true));
         set_stage(course, Course::Stage::planned);

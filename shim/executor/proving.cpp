@@ -21,6 +21,7 @@ bool is_graph(const Sequence::Step& s) { return std::string_view(s.name) == Exec
 void Executor::make_replayer() {
     if (replayer_owner_) return;
     replayer_owner_ = std::make_unique<replay::Replayer>(pager_, *device_, settings_.verify_replay, settings_.flip);
+    replayer_owner_->deny(denied_);
     replayer_.store(replayer_owner_.get());
 }
 
@@ -60,6 +61,7 @@ Course::Stage Executor::begin_proof(Course& course) {
     }
     course.known = std::make_shared<replay::Known>();
     course.known->program = course.sequence.program;
+    course.known->denied = replayer_.load()->denied();
     for (const profiler::TraceOp& op : course.sequence.plan_trace.ops) {
         course.known->ops.emplace_back();
         course.known->ops.back().takes = op.duration;
@@ -103,6 +105,19 @@ bool Executor::look_at_proof(Course& course) {
     std::lock_guard lock(mutex_);
     course.proven = proven;
     return true;
+}
+
+// What trials said of replays whose code nobody has read. Where one was wrong, another plan is due.
+void Executor::look_at_trials(Course& course) {
+    replay::Replayer* const replayer = replayer_.load();
+    if (!replayer || !replayer->tries() || !course.known) return;
+    const replay::Replayer::Trials found = replayer->judge_trials(*course.known);
+    const std::string name = "sequence " + std::to_string(course.id) + ": ";
+    if (found.right) settings_.say(name + std::to_string(found.right) + " ops whose code was not read gave the same bits in the place of a replay");
+    for (const std::string& kernel : found.wrong) settings_.say(name + "kernel " + kernel + " " + replay::why_denied + ": never again");
+    if (found.wrong.empty()) return;
+    course.promised = Nanoseconds(0);   // by a plan that cannot be carried out
+    set_stage(course, Course::Stage::proven);
 }
 
 // For the trace file (profiler/trace/README.md): what each op names and was not seen to write, by the run's numbers of buffers.

@@ -14,6 +14,17 @@ constexpr double kMore = 1.25;
 // Something else may repeat before what was stored comes (an evaluation, a warm-up): for so many times its ops.
 constexpr std::uint64_t kBefore = 32;
 
+void refuse_denied(replay::Known& known, const std::set<std::uint64_t>& denied) {
+    for (replay::KnownOp& op : known.ops)
+        if (op.code && denied.count(op.code)) op.proven = false, op.refused = replay::why_denied;
+}
+
+bool all_proven(const Rows& rows, const replay::Known& known) {
+    return std::all_of(rows.replays.begin(), rows.replays.end(), [&](const Rows::Replay& r) {
+        return std::all_of(r.slice->ops.begin(), r.slice->ops.end(), [&](std::int32_t k) { return storable(known.ops[static_cast<std::size_t>(k)]); });
+    });
+}
+
 }  // namespace
 
 void Executor::not_used(const std::string& why) { settings_.note("the stored plan is not used: " + why + "; it is replaced once there is another"); }
@@ -29,11 +40,13 @@ void Executor::load() {
     std::lock_guard lock(mutex_);
     stored_device_ = plans->device;
     stored_granule_ = plans->granule;
+    denied_ = plans->denied;
     std::int64_t live = 0;
     for (StoredCourse& stored : plans->courses) {
         if (courses_.size() == kMostCourses) break;
         note_prices(stored.sequence);
         if (!settings_.recompute) stored.known = nullptr;
+        if (stored.known) refuse_denied(*stored.known, denied_);
         if (stored.known) live = std::max(live, policy::CompiledTrace(stored.sequence.plan_trace).peak_live);
         courses_.push_back(std::make_shared<Course>(learned_++, std::move(stored.sequence), std::move(stored.seen), std::move(stored.known), std::move(stored.rows)));
     }
@@ -62,7 +75,7 @@ bool Executor::find_device() {
         const auto live = static_cast<std::size_t>(policy::CompiledTrace(c->sequence.plan_trace).peak_live);
         const bool evicts = std::any_of(rows.entries.begin(), rows.entries.end(), [](const Rows::Entry& e) { return e.kind == pager::Order::Kind::evict; });
         const bool host = !evicts || static_cast<std::int64_t>(room.host) >= rows.host.value || room.host + room.movable >= live;
-        const bool usable = host && (rows.replays.empty() || c->known);
+        const bool usable = host && (rows.replays.empty() || (c->known && all_proven(rows, *c->known)));
         if (usable && static_cast<std::int64_t>(room.movable) >= rows.peak.value && static_cast<double>(room.budget) <= kMore * static_cast<double>(rows.budget.value)) continue;
         c->drop_stored();   // the sequence is good: it is planned for anew
         // Without a plan it would not run at all: it is made as the first iteration begins.
@@ -154,9 +167,14 @@ void Executor::store() noexcept try {
         for (const CoursePointer& c : courses_)
             if (auto rows = c->worth_storing()) worth.emplace_back(c, std::move(rows));
     }
-    if (worth.empty()) return;   // given up meanwhile: what was stored before may be better
-    for (const auto& [course, rows] : worth)
+    std::set<std::uint64_t> denied = denied_;
+    if (replay::Replayer* const replayer = replayer_.load()) denied = replayer->denied();
+    if (worth.empty() && denied.size() == denied_.size()) return;   // given up meanwhile: what was stored before may be better
+    for (const std::uint64_t code : denied) lines += denied_line(code);
+    for (const auto& [course, rows] : worth) {
+        if (!rows->replays.empty() && !all_proven(*rows, *course->known)) continue;   // by what was denied since
         lines += course_lines(course->sequence, course->seen.ops.empty() ? course->sequence.plan_trace : course->seen, course->proven ? course->known.get() : nullptr, *rows);
+    }
     const auto written = write_plans(settings_.plan_file, lines);
     if (!written && !std::exchange(told_not_stored_, true)) settings_.note("the plan cannot be stored: " + written.error().message + "; UDNNMEM_PLAN takes a file in a folder that can be written to");
 } catch (const std::exception&) {  // no memory: it is not stored

@@ -72,6 +72,8 @@ bool WorkLaunch::may_steer(std::uint32_t offset) const {
     return !code.writes_known || code.steers.count(offset);
 }
 
+bool WorkLaunch::inspected() const { return !work_.launch || interpose::kernel_code(work_.launch->layout->name).writes_known; }
+
 std::uint64_t WorkLaunch::code() const {
     if (!work_.launch) return 0;
     const std::uint64_t images = interpose::kernel_code(work_.launch->layout->name).images;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -43,6 +44,8 @@ struct KnownOp {
     };
     const char* refused = nullptr;   // why it may not be run again; null while it is being proved, or once it is proven
     bool looked_at = false, proven = false;
+    bool inspected = false;          // its code was read, and says all that it may write, and what steers it
+    int trials = 0;                  // proven; but so many times yet a replay of it is compared with what is there, and no more (Replayer)
     Nanoseconds takes{0};            // as the iteration was timed
     std::vector<Use> uses;
     std::vector<Operand> operands;
@@ -59,10 +62,15 @@ struct KnownOp {
     // Whether the launch's operands lie in one buffer where those of the first proof did, and in several where they did.
     bool named_alike() const;
     static constexpr std::uint64_t most_saved = 65536;   // bytes of one buffer that is kept with a launch
+    static constexpr int most_trials = 3;
 };
+
+// Of what was proven, and gave other bits when it was run again in the place of a replay: by its code, in every run that has the plan.
+inline constexpr const char* why_denied = "gave other bits when it was run again later";
 
 struct Known {
     Program program;
+    std::set<std::uint64_t> denied;  // KnownOp::code, as far as they were known when the proof began
     std::vector<KnownOp> ops;        // one for each step
 };
 

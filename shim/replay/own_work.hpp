@@ -17,6 +17,25 @@
 
 namespace udnnmem::replay {
 
+// Makes a context current for a while; null: leaves it as it is.
+class InContext {
+  public:
+    InContext(const pager::Driver& driver, CUcontext context) : driver_(driver) {
+        CUcontext current = nullptr;
+        pushed_ = context && driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != context && driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+    }
+    ~InContext() {
+        CUcontext popped;
+        if (pushed_) driver_.cuCtxPopCurrent_v2(&popped);
+    }
+    InContext(const InContext&) = delete;
+    InContext& operator=(const InContext&) = delete;
+
+  private:
+    const pager::Driver& driver_;
+    bool pushed_;
+};
+
 class OwnWork {
   public:
     OwnWork(pager::Pager& pager, pager::DevicePager& device) : pager_(pager), device_(device) {}

@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint32_t kPatterns[] = {0xff80ff80, 0x7b007b00, 0xfb00fb00};
 std::uint32_t pattern(int round, std::uint32_t number) {
     const std::uint32_t drawn = number * 2654435761u;
-    return kPatterns[round - 1] | ((drawn >> 25) % 127 + 1) | ((drawn >> 18) % 127 + 1) << 16;
+    return kPatterns[(round - 1) % 3] | ((drawn >> 25) % 127 + 1) | ((drawn >> 18) % 127 + 1) << 16;
 }
 constexpr std::size_t kWord = 8;
 
@@ -80,6 +80,8 @@ void Proof::context_destroying(CUcontext context) {
 const char* Proof::look(std::int32_t k, const LaunchSource& source) {
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
     if (const char* why = source.refused()) return why;
+    op.code = source.code();
+    if (op.code && known_.denied.count(op.code)) return why_denied;
     const Program::Step& step = known_.program.steps[static_cast<std::size_t>(k)];
     pager::Pager& pager = work_.pager();
     std::vector<std::pair<CUdeviceptr, std::size_t>> movable, small;   // base and bytes
@@ -129,8 +131,8 @@ const char* Proof::look(std::int32_t k, const LaunchSource& source) {
     }
     for (std::size_t u = 0; u < op.uses.size(); ++u) op.uses[u].filled = fresh_[step.first + u] || !steers[u];
     op.kind = op.launch.kind;
+    op.inspected = source.inspected();
     op.proved = op.launch.function;
-    op.code = source.code();
     op.proved_with = op.launch.arguments;
     op.varies.assign(op.launch.arguments.size(), 0);
     op.looked_at = true;
@@ -208,7 +210,7 @@ void Proof::before(std::int32_t k, const LaunchSource* source, CUstream stream) 
     begun_ = true;
     life_ = work_.pager().streams().slot(stream).life;
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
-    if (op.refused) return;
+    if (!tries(op)) return;
     if (!source || !source->copy(op.launch)) op.refused = "is no kernel launch whose arguments are known";
     else if (!op.looked_at) op.refused = round_ < 0 ? look(k, *source) : "was not tried from the beginning";
     if (!op.refused) op.refused = prepare(k, *source, stream);
@@ -223,7 +225,7 @@ void Proof::after(std::int32_t k, CUstream stream) {
     }
     ++next_;
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
-    if (!op.refused && round_ >= 0) op.refused = repeat(k, stream);
+    if (tries(op) && round_ >= 0) op.refused = repeat(k, stream);
     give_back(stream);
     pager::StreamTable& streams = work_.pager().streams();
     streams_ |= streams.slot(stream).bit();
@@ -236,7 +238,7 @@ void Proof::evaluate() {
     if (state_ != kQueued) return;
     for (std::size_t k = 0; k < known_.ops.size(); ++k) {
         KnownOp& op = known_.ops[k];
-        if (op.refused) continue;
+        if (!tries(op)) continue;
         bool writes = false;
         for (std::uint32_t u = 0; u < op.uses.size() && !op.refused; ++u) {
             KnownOp::Use& use = op.uses[u];
@@ -259,9 +261,11 @@ void Proof::evaluate() {
             writes |= use.writes;
         }
         if (!op.refused && !writes && round_ >= 0) op.refused = "was not seen to write anything";
-        if (!op.refused && round_ + 1 == rounds) op.proven = true;
+        if (!op.refused && round_ + 1 == (op.inspected ? rounds : rounds_uninspected)) op.proven = true, op.trials = op.inspected ? 0 : KnownOp::most_trials;
     }
-    state_ = ++round_ == rounds ? kOver : kWaits;
+    ++round_;
+    const bool more = round_ < rounds_uninspected && std::any_of(known_.ops.begin(), known_.ops.end(), [this](const KnownOp& op) { return tries(op); });
+    state_ = round_ < rounds || more ? kWaits : kOver;
     done_ = state_ == kOver;
 }
 

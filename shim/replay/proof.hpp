@@ -11,6 +11,8 @@
 //                Not filled, and counted as worked on in place, is what may steer the op (indices, locks, lengths): with
 //                anything else there it could write anywhere, or never end. Where no code says so, only what a transient's
 //                first op finds there, which no program depends on, is filled.
+//   rounds 4..6  the same again, for ops whose code was not read. What they keep where no argument leads shows only later, so
+//                Replayer tries them in the place of a replay first (KnownOp::trials).
 //
 // Nothing of the program's is written. An op that names a pointer table, or memory that is not managed, or whose source
 // refuses it, is never run. What is found is an inference, and every use of it is checked by a hash (Replayer).
@@ -29,7 +31,7 @@ namespace udnnmem::replay {
 
 class Proof {
   public:
-    static constexpr int rounds = 4;   // beside the first one
+    static constexpr int rounds = 4, rounds_uninspected = 7;   // beside the first one
 
     // Both outlive it.
     Proof(OwnWork& work, Known& known);
@@ -67,6 +69,7 @@ class Proof {
     struct Answers {
         Answer before, after, again;
     };
+    bool tries(const KnownOp& op) const { return !op.refused && (round_ < rounds || !op.inspected); }
     const char* look(std::int32_t k, const LaunchSource& source);
     const char* prepare(std::int32_t k, const LaunchSource& source, CUstream stream);
     const char* repeat(std::int32_t k, CUstream stream);

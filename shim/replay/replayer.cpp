@@ -16,27 +16,6 @@ bool is_the_proven_one(KnownOp& op, const LaunchSource& source) {
     return true;
 }
 
-// Makes a context current for a while; null: leaves it as it is.
-class InContext {
-  public:
-    InContext(const pager::Driver& driver, CUcontext context) : driver_(driver) {
-        CUcontext current = nullptr;
-        pushed_ = context && driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != context && driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
-    }
-    ~InContext() {
-        CUcontext popped;
-        if (pushed_) driver_.cuCtxPopCurrent_v2(&popped);
-    }
-    InContext(const InContext&) = delete;
-    InContext& operator=(const InContext&) = delete;
-
-  private:
-    const pager::Driver& driver_;
-    bool pushed_;
-};
-
-std::uint32_t lanes_at(const pager::Buffer& b) { return b.replay_reads.load(std::memory_order_relaxed) | b.replay_writes.load(std::memory_order_relaxed); }
-
 bool has(const std::vector<std::int32_t>& list, std::int32_t value) { return std::find(list.begin(), list.end(), value) != list.end(); }
 
 }  // namespace
@@ -140,47 +119,53 @@ bool Replayer::save(const std::shared_ptr<Known>& known, KnownOp& op, CUstream s
 
 // Entries whose order is void.
 void Replayer::purge() {
-    std::erase_if(entries_, [](const auto& e) {
-        const pager::Buffer* b = e.first;
-        return b->id != e.second.id || !b->live || (!b->dropped.load() && b->last_use.load() > e.second.after);
-    });
-    any_.store(!entries_.empty());
+    for (Entries* all : {&entries_, &untried_})
+        std::erase_if(*all, [](const auto& e) {
+            const pager::Buffer* b = e.first;
+            return b->id != e.second.id || !b->live || (!b->dropped.load() && b->last_use.load() > e.second.after);
+        });
+    note_any();
 }
 
-bool Replayer::may_drop(std::shared_ptr<const Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t used, std::uint64_t iteration) {
-    if (!slice || !has(slice->buffers, logical)) return false;
+Replayer::Drop Replayer::may_drop(std::shared_ptr<Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t used, std::uint64_t iteration) {
+    if (!slice || !has(slice->buffers, logical)) return Drop::no;
     std::lock_guard lock(mutex_);
-    if (!work_.start()) return false;
+    if (!work_.start()) return Drop::no;
     if (!report_) {
         report_ = work_.answers(OwnWork::report_answers);
         stopped_.store(report_);
     }
     for (Lane& lane : lanes_)
-        if (!lane.done && pager_.driver().cuEventCreate(&lane.done, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return false;
-    if (!report_) return false;
+        if (!lane.done && pager_.driver().cuEventCreate(&lane.done, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return Drop::no;
+    if (!report_) return Drop::no;
     purge();
     Entry entry{known, slice, logical, b->id, used, {}};
     const auto [found, fresh] = slice->parts.try_emplace(logical);
     const Part& part = found->second;
     if (fresh) found->second = part_for(*known, *slice, {logical});
-    bool makes_it = false;
+    bool makes_it = false, tries = false;
     std::uint64_t frees_then = UINT64_MAX;
     for (const std::int32_t k : part.ops) {
         const KnownOp& op = known->ops[static_cast<std::size_t>(k)];
-        if (!op.proven || op.captured != iteration) return false;
+        if (!op.proven || op.captured != iteration) return Drop::no;
+        tries |= op.trials > 0;
         frees_then = std::min(frees_then, op.frees_then);
         for (std::uint32_t u = 0; u < op.uses.size(); ++u) makes_it |= op.uses[u].writes && op.uses[u].buffer == logical && pager_.find(op.base(u)) == b;
     }
     for (const Part::Input& input : part.inputs) {
         const CUdeviceptr at = known->ops[static_cast<std::size_t>(input.op)].base(input.use);
-        if (const auto freed = freed_.find(at); freed != freed_.end() && freed->second > frees_then) return false;
-        if (at == b->base) return false;
+        if (const auto freed = freed_.find(at); freed != freed_.end() && freed->second > frees_then) return Drop::no;
+        if (at == b->base) return Drop::no;
         entry.inputs.push_back(at);
     }
-    if (!makes_it) return false;
-    entries_[b] = std::move(entry);
+    if (!makes_it) return Drop::no;
+    (tries ? untried_ : entries_)[b] = std::move(entry);
     any_.store(true);
-    return true;
+    return tries ? Drop::tries : Drop::yes;
+}
+
+bool Replayer::takes_replays(CUstream stream) const {
+    return work_.context() && !pager_.streams().capturing() && pager_.streams().slot(stream).context == work_.context();
 }
 
 // `work` submits to the stream that it is given: `stream`, unless nothing can be submitted there, or our own, which is waited for
@@ -188,7 +173,7 @@ bool Replayer::may_drop(std::shared_ptr<const Known> known, std::shared_ptr<cons
 template <class Work>
 CUresult Replayer::on_a_stream(CUstream stream, Work work) {
     // The device may be waiting for the thread that this is: it does not wait for the device unless it must.
-    if (work_.context() && !pager_.streams().capturing() && pager_.streams().slot(stream).context == work_.context()) return work(stream);
+    if (takes_replays(stream)) return work(stream);
     return on_our_own(true, work);
 }
 
@@ -207,100 +192,19 @@ CUresult Replayer::on_our_own(bool waits, Work work) {
     return result == CUDA_SUCCESS && waits ? d.cuStreamSynchronize(own_) : result;
 }
 
-std::uint32_t Replayer::lanes_using(const pager::Op& op) {
-    std::uint32_t lanes = 0;
-    for (std::uint32_t i = 0; i < op.count; ++i) lanes |= lanes_at(*op.buffers[i]);
-    for (const pager::Buffer* b : op.more) lanes |= lanes_at(*b);
-    return lanes;
-}
-
-// The lane of what is to be replayed on `stream`. Where all are taken, of one whose replays it then comes behind.
-std::size_t Replayer::lane_of(CUstream stream) {
-    const pager::Driver& d = pager_.driver();
-    const std::uint64_t life = pager_.streams().slot(stream).life;
-    std::lock_guard lock(done_mutex_);
-    for (std::size_t i = 0; i < lanes_.size(); ++i)
-        if (lanes_[i].life == life) return i;
-    const pager::Relaxed relaxed(d);
-    std::size_t lane = life % lanes_.size();
-    for (std::size_t i = 0; i < lanes_.size(); ++i)
-        if (!(pending_.load() >> i & 1) || d.cuEventQuery(lanes_[i].done) == CUDA_SUCCESS) lane = i;
-    d.cuStreamWaitEvent(stream, lanes_[lane].done, 0);
-    lanes_[lane].life = life;
-    return lane;
-}
-
-// A replay in that lane is about to read or write the memory at `at`, on its stream: after those in others that do.
-CUresult Replayer::use(CUdeviceptr at, bool writes, std::size_t lane, CUstream stream) {
-    pager::Buffer* const b = pager_.find(at);
-    if (!b) return CUDA_SUCCESS;
-    (writes ? b->replay_writes : b->replay_reads).fetch_or(1u << lane);
-    return wait_for(writes ? lanes_at(*b) : b->replay_writes.load(), stream);
-}
-
-CUresult Replayer::follow_users(CUdeviceptr at, CUstream stream) {
-    const pager::Buffer* const b = pager_.find(at);
-    return b ? wait_for(lanes_at(*b), stream) : CUDA_SUCCESS;
-}
-
-// Before anything that was computed again counts as there.
-CUresult Replayer::note_replayed(std::size_t lane, CUstream stream) {
-    std::lock_guard lock(done_mutex_);
-    const CUresult result = pager_.driver().cuEventRecord(lanes_[lane].done, stream);
-    ++lanes_[lane].runs;
-    pending_.fetch_or(1u << lane, std::memory_order_release);
-    return result;
-}
-
-CUresult Replayer::wait_for(std::uint32_t lanes, CUstream stream) {
-    if (!(lanes & pending_.load(std::memory_order_acquire))) return CUDA_SUCCESS;
-    const pager::Driver& d = pager_.driver();
-    const std::uint64_t life = pager_.streams().slot(stream).life;
-    std::lock_guard lock(done_mutex_);
-    CUresult result = CUDA_SUCCESS;
-    for (std::size_t i = 0; i < lanes_.size() && result == CUDA_SUCCESS; ++i) {
-        Lane& lane = lanes_[i];
-        if (!(lanes & pending_.load() & 1u << i) || lane.life == life || (lane.follower == life && lane.followed == lane.runs)) continue;
-        const pager::Relaxed relaxed(d);
-        if (d.cuEventQuery(lane.done) == CUDA_SUCCESS) {
-            pending_.fetch_and(~(1u << i));
-            continue;
-        }
-        result = d.cuStreamWaitEvent(stream, lane.done, 0);
-        if (result == CUDA_SUCCESS) lane.follower = life, lane.followed = lane.runs;
-    }
-    return result;
-}
-
 bool Replayer::verify_now() {
     const std::uint64_t n = replays_begun_++;
     return static_cast<std::uint64_t>(static_cast<double>(n + 1) * verify_) != static_cast<std::uint64_t>(static_cast<double>(n) * verify_);
 }
 
-CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) {
-    const std::int64_t start = pager::now_ns();
-    struct Target {
-        pager::Buffer* buffer;
-        const char* kernel;
-        std::int32_t op;
-    };
-    std::unordered_map<std::int32_t, Target> targets;
-    std::vector<std::int32_t> wanted;
-    for (auto it = entries_.begin(); it != entries_.end(); ++it)
-        if (current(it) && it->second.known.get() == &known && it->second.slice.get() == &slice) {
-            targets.emplace(it->second.logical, Target{it->first, "", -1});
-            wanted.push_back(it->second.logical);
-        }
-    const std::vector<std::int32_t> ops = part_for(known, slice, wanted).ops;
+// Makes what the targets were, by those ops of their slice.
+CUresult Replayer::run_ops(const Known& known, const std::vector<std::int32_t>& ops, Targets& targets, std::size_t lane, CUstream stream) {
     struct Scratch {
         CUdeviceptr at;
         std::size_t last;         // of the slice's ops, the last one that names it
         std::int32_t made_by;     // whose version it holds
     };
-    // Seen from outside for as long as its work is handed over.
-    const std::uint64_t shown = wanted.empty() ? 0 : pager_.sink().move_began("replay", BufferId(static_cast<std::int32_t>(targets.begin()->second.buffer->id)), Bytes(static_cast<std::int64_t>(targets.begin()->second.buffer->capacity)));
     std::unordered_map<std::int32_t, Scratch> scratch;
-    const std::size_t lane = lane_of(stream);
     CUresult result = CUDA_SUCCESS;
     std::vector<CUdeviceptr> bases;
     for (std::size_t i = 0; i < ops.size() && result == CUDA_SUCCESS; ++i) {
@@ -310,6 +214,7 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
             const KnownOp::Use& use = op.uses[u];
             CUdeviceptr base = op.base(u);
             if (const auto target = targets.find(use.buffer); target != targets.end() && pager_.find(base) == target->second.buffer) {
+                base = target->second.at;
                 if (use.writes) target->second.kernel = op.launch.name, target->second.op = ops[i];
             } else if (use.saved && !use.writes) {
                 base = use.copy;
@@ -338,8 +243,6 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
             std::memcpy(arguments.data() + o.at, &word, sizeof word);
         }
         result = work_.launch(op.launch, arguments, bases, true, stream);
-        ++figures_.ops;
-        figures_.time += op.takes;
         std::erase_if(scratch, [&](const auto& s) {
             if (s.second.last > i || !s.second.at) return false;
             device_.give_scratch(s.second.at, stream);
@@ -348,6 +251,29 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
     }
     for (const auto& [logical, s] : scratch)
         if (s.at) device_.give_scratch(s.at, stream);
+    return result;
+}
+
+CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) {
+    const std::int64_t start = pager::now_ns();
+    Targets targets;
+    std::vector<std::int32_t> wanted;
+    for (auto it = entries_.begin(); it != entries_.end(); ++it)
+        if (current(it) && it->second.known.get() == &known && it->second.slice.get() == &slice) {
+            targets.emplace(it->second.logical, Target{it->first, it->first->base});
+            wanted.push_back(it->second.logical);
+        }
+    const std::vector<std::int32_t> ops = part_for(known, slice, wanted).ops;
+    // Seen from outside for as long as its work is handed over.
+    const std::uint64_t shown = wanted.empty() ? 0 : pager_.sink().move_began("replay", BufferId(static_cast<std::int32_t>(targets.begin()->second.buffer->id)), Bytes(static_cast<std::int64_t>(targets.begin()->second.buffer->capacity)));
+    const std::size_t lane = lane_of(stream);
+    CUresult result = run_ops(known, ops, targets, lane, stream);
+    figures_.ops += ops.size();
+    std::vector<std::uint64_t> codes;
+    for (const std::int32_t k : ops) {
+        figures_.time += known.ops[static_cast<std::size_t>(k)].takes;
+        if (known.ops[static_cast<std::size_t>(k)].code) codes.push_back(known.ops[static_cast<std::size_t>(k)].code);
+    }
     for (const auto& [logical, target] : targets) {
         if (result != CUDA_SUCCESS) break;
         pager::Buffer* const b = target.buffer;
@@ -357,9 +283,9 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
             const std::uint64_t which = figures_.replays + 1;
             {
                 std::lock_guard lock(words_mutex_);
-                if (words_.size() > 4096) words_.clear();
-                words_[which] = "buffer " + std::to_string(b->id) + " (" + std::to_string(b->bytes) + " bytes), dropped and computed again by kernel " + target.kernel + " (op " +
-                                std::to_string(target.op) + " of the iteration), is not what it was: the program is stopped with a CUDA error rather than given wrong numbers; UDNNMEM_RECOMPUTE=off runs it without";
+                if (verdicts_.size() > 4096) verdicts_.clear();
+                verdicts_[which] = {"buffer " + std::to_string(b->id) + " (" + std::to_string(b->bytes) + " bytes), dropped and computed again by kernel " + target.kernel + " (op " +
+                                    std::to_string(target.op) + " of the iteration), is not what it was: the program is stopped with a CUDA error rather than given wrong numbers; UDNNMEM_RECOMPUTE=off runs it without", codes};
             }
             result = work_.expect(b->base, b->bytes, b->dropped_hash, report_, which, stream);
             if (result != CUDA_SUCCESS) break;
@@ -374,7 +300,7 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
         entries_.erase(b);
         pager_.sink().event({profiler::EventKind::replay, device_.device(), BufferId(static_cast<std::int32_t>(b->id)), Bytes(static_cast<std::int64_t>(b->capacity)), Nanoseconds(start), Nanoseconds(pager::now_ns())});
     }
-    any_.store(!entries_.empty());
+    note_any();
     pager_.sink().move_ended(shown);
     return result;
 }
@@ -399,7 +325,8 @@ CUresult Replayer::replay(const Slice& slice, CUstream stream) {
         if (it->second.slice.get() == &slice && !it->first->dropped.load()) it = entries_.erase(it);
         else ++it;
     }
-    any_.store(!entries_.empty());
+    if (!untried_.empty()) try_out(slice, stream);
+    note_any();
     for (auto it = entries_.begin(); it != entries_.end(); ++it) {
         if (it->second.slice.get() != &slice || !current(it)) continue;
         const std::shared_ptr<const Known> known = it->second.known;
@@ -427,7 +354,8 @@ CUresult Replayer::restore_all(bool waits) {
         result = on_our_own(waits, [&](CUstream on) { return compute(at->first, on); });
     }
     if (result == CUDA_SUCCESS) entries_.clear();
-    any_.store(!entries_.empty());
+    untried_.clear();
+    note_any();
     for (const Lane& lane : lanes_)
         if (waits && lane.runs && result == CUDA_SUCCESS) result = pager_.driver().cuEventSynchronize(lane.done);
     return result;
@@ -437,6 +365,7 @@ bool Replayer::freed(CUdeviceptr address) {
     const auto reads = [address](const Entry& e) { return std::find(e.inputs.begin(), e.inputs.end(), address) != e.inputs.end(); };
     std::lock_guard lock(mutex_);
     freed_[address] = ++frees_;
+    std::erase_if(untried_, [&](const auto& e) { return reads(e.second); });
     purge();
     return std::any_of(entries_.begin(), entries_.end(), [&](const auto& e) { return reads(e.second); });
 }
@@ -446,8 +375,10 @@ std::string Replayer::why_stopped() {
     const std::uint64_t which = said ? *said : 0;
     if (!which) return {};
     std::lock_guard lock(words_mutex_);
-    const auto found = words_.find(which);
-    return found == words_.end() ? "a buffer that was computed again is not what it was: the program is stopped with a CUDA error" : found->second;
+    const auto found = verdicts_.find(which);
+    if (found == verdicts_.end()) return "a buffer that was computed again is not what it was: the program is stopped with a CUDA error";
+    denied_.insert(found->second.codes.begin(), found->second.codes.end());
+    return found->second.words;
 }
 
 void Replayer::context_destroying(CUcontext context) {
@@ -455,9 +386,12 @@ void Replayer::context_destroying(CUcontext context) {
     std::lock_guard lock(mutex_);
     stopped_.store(nullptr);
     entries_.clear();
+    untried_.clear();
+    trials_.clear();
+    tries_.store(false);
     any_.store(false);
     own_ = nullptr;
-    report_ = nullptr;
+    report_ = trial_answers_ = nullptr;
     {
         std::lock_guard done(done_mutex_);
         lanes_ = {};

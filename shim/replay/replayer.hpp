@@ -11,6 +11,9 @@
 //     program's own events know nothing of them: what is done on another stream with a buffer that a replay reads or writes
 //     comes after it (follow_replays(), freed()), and nothing else does: the stream may be waiting for that.
 //   - What was computed again counts as there only once there is an event behind it.
+//   - A slice with an op whose code nobody has read is tried first (KnownOp::trials): nothing is dropped for it, it is run where a
+//     replay would be, on scratch memory, and what comes out is compared with what is there. A difference costs the program nothing,
+//     and the op is denied: never run again, by this run or those that have its plan.
 // Thread-safe. A lock is held while kernels are submitted, which may wait for the pager, never for a launching thread; so with a
 // lease open nothing here is called but follow_replays().
 #pragma once
@@ -22,6 +25,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -44,10 +48,24 @@ class Replayer final : public pager::Restorer {
     bool keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, const LaunchSource* source, CUstream stream);
 
     // Whether `b`, in the place of logical buffer `logical` and last used by op `used`, may be dropped: then the slice is remembered until
-    // it was replayed, or another op has used it.
-    bool may_drop(std::shared_ptr<const Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t used, std::uint64_t iteration);
-    // Replays the slice if any of its buffers is dropped.
+    // it was replayed, or another op has used it. `tries`: no, but the slice is tried where it would be replayed.
+    enum class Drop { no, yes, tries };
+    Drop may_drop(std::shared_ptr<Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t used, std::uint64_t iteration);
+    // Replays the slice if any of its buffers is dropped, and tries it if any was to be.
     CUresult replay(const Slice& slice, CUstream stream);
+    // What came out of the trials of `known` so far, once the device is done with them; what was wrong is refused from here on.
+    // Any thread, but the one that plans by `known`.
+    struct Trials {
+        int right = 0;                        // ops that need so many fewer trials
+        std::vector<std::string> wrong;       // kernels that were denied, each once
+    };
+    Trials judge_trials(Known& known);
+    // Whether there is anything to judge. One load.
+    bool tries() const { return tries_.load(std::memory_order_relaxed); }
+    // By KnownOp::code: what is never run again, since what it gave once was wrong.
+    std::set<std::uint64_t> denied();
+    std::size_t denials();
+    void deny(const std::set<std::uint64_t>& codes);   // by an earlier run
 
     CUresult restore(pager::Buffer* b, CUstream stream, bool waits) override;
     std::string why_stopped() override;
@@ -88,7 +106,7 @@ class Replayer final : public pager::Restorer {
 
   private:
     struct Entry {
-        std::shared_ptr<const Known> known;
+        std::shared_ptr<Known> known;
         std::shared_ptr<const Slice> slice;
         std::int32_t logical = -1;
         std::uint32_t id = 0;                 // Buffer::id ...
@@ -96,13 +114,30 @@ class Replayer final : public pager::Restorer {
         std::vector<CUdeviceptr> inputs;      // allocations that the slice reads
     };
     using Entries = std::unordered_map<pager::Buffer*, Entry>;
+    struct Target {
+        pager::Buffer* buffer;
+        CUdeviceptr at;                       // where it is computed: its own place, or scratch memory
+        const char* kernel = "";              // that wrote it last ...
+        std::int32_t op = -1;                 // ... in this step
+    };
+    using Targets = std::unordered_map<std::int32_t, Target>;   // by logical buffer
+    struct Trial {
+        std::shared_ptr<Known> known;
+        std::vector<std::int32_t> ops;
+        std::size_t first, count;             // of trial_answers_: what came out, and what is there, of each buffer
+        std::size_t lane;
+    };
     bool current(Entries::iterator at) const { return at->first->dropped.load() && at->first->id == at->second.id; }
+    bool takes_replays(CUstream stream) const;
     template <class Work>
     CUresult on_a_stream(CUstream stream, Work work);
     template <class Work>
     CUresult on_our_own(bool waits, Work work);
     CUresult compute(pager::Buffer* b, CUstream stream);
     CUresult run(const Known& known, const Slice& slice, CUstream stream);
+    CUresult run_ops(const Known& known, const std::vector<std::int32_t>& ops, Targets& targets, std::size_t lane, CUstream stream);
+    void try_out(const Slice& slice, CUstream stream);
+    void note_any() { any_.store(!entries_.empty() || !untried_.empty()); }
     static std::uint32_t lanes_using(const pager::Op& op);
     std::size_t lane_of(CUstream stream);
     CUresult use(CUdeviceptr at, bool writes, std::size_t lane, CUstream stream);
@@ -121,6 +156,11 @@ class Replayer final : public pager::Restorer {
     std::mutex mutex_;
     OwnWork work_;
     Entries entries_;
+    Entries untried_;                         // what would have been dropped
+    std::vector<Trial> trials_;               // that were submitted
+    std::uint64_t* trial_answers_ = nullptr;  // OwnWork::answers(2 * kMostTried), trials_ have taken the first ones
+    static constexpr std::size_t kMostTried = 128;
+    std::atomic<bool> tries_{false};
     CUstream own_ = nullptr;                  // in work_'s context
     std::mutex done_mutex_;                   // taken last, what follows: nothing is waited for with it held
     struct Lane {                             // the replays of a stream
@@ -133,8 +173,13 @@ class Replayer final : public pager::Restorer {
     std::atomic<std::uint32_t> pending_{0};   // lanes that are not known to have completed, a bit each
     std::uint64_t* report_ = nullptr;         // see OwnWork::expect()
     std::atomic<const volatile std::uint64_t*> stopped_{nullptr};  // what report_ says
-    std::mutex words_mutex_;
-    std::unordered_map<std::uint64_t, std::string> words_;        // for what it may say; under words_mutex_
+    std::mutex words_mutex_;                  // what follows, to denied_
+    struct Verdict {
+        std::string words;
+        std::vector<std::uint64_t> codes;     // of the kernels of the slice
+    };
+    std::unordered_map<std::uint64_t, Verdict> verdicts_;         // for what it may say
+    std::set<std::uint64_t> denied_;
     std::uint64_t iteration_ = 0, frees_ = 0;
     std::unordered_map<CUdeviceptr, std::uint64_t> freed_;  // in iteration_: the last free at each address, counted
     std::vector<std::pair<std::weak_ptr<Known>, CUdeviceptr>> saved_;   // KnownOp::Use::copy of all

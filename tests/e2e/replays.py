@@ -62,6 +62,9 @@ def main():
             reported(suite, command)
         if kind == "global_counter":
             unread(suite, command)
+        if kind == "module_variable":
+            machine_code(suite)
+            denied(suite)
         if len(sys.argv) > 1:
             print(kind, "drops", drops, "stopped", stopped)
             print(done.error)
@@ -88,6 +91,43 @@ def unread(suite, command):
     done = Run(command, environment(preload=True, SOFTGPU_MEMORY=MEMORY, REPLAYS_UNREAD=1, UDNNMEM_DEBUG="info", **MODEL), limit=120)
     suite.check(done.status == 0 and done.output == plain.output, "an image that was not read: the same bits", f"    {done.status}\n{done.tail(12)}")
     suite.check("0 of 37 ops may be run again; 34: comes from an image that was not read" in done.error, "an image that was not read: refused with the reason", done.tail(12))
+
+
+def with_plan(kind, file, **options):
+    return Run([WORKLOADS / "replays", kind, ITERATIONS], environment(preload=True, SOFTGPU_MEMORY=MEMORY, UDNNMEM_DEBUG="info", UDNNMEM_PLAN=file, **options, **MODEL), limit=120)
+
+
+def machine_code(suite):
+    """Kernels of an image without PTX. What they keep where no argument leads (here in variables that the image does not tell of) is
+    noticed before anything is dropped for it."""
+    for kind, variables in (("pure", 1), ("with_state", 1), ("module_variable", 1), ("constant", 1), ("module_variable", 2)):
+        what = f"{kind}, machine code" + (" with variables" if variables == 2 else "")
+        command = [WORKLOADS / "replays", kind, ITERATIONS]
+        plain = Run(command, environment(SOFTGPU_MEMORY="64MiB", REPLAYS_MACHINE_CODE=variables, **MODEL))
+        done = Run(command, environment(preload=True, SOFTGPU_MEMORY=MEMORY, REPLAYS_MACHINE_CODE=variables, UDNNMEM_DEBUG="info", **MODEL), limit=120)
+        suite.check(done.status == 0 and done.output == plain.output, f"{what}: the same bits", f"    {done.status}\n{done.tail(12)}")
+        dropped = DROPPED.search(done.error)
+        if variables == 2:
+            suite.check("uses variables of its module" in done.error and not dropped, f"{what}: refused with the reason", done.tail(12))
+        elif kind in MAY:
+            suite.check("whose code was not read gave the same bits" in done.error and dropped and int(dropped[1]) >= ITERATIONS, f"{what}: tried, then dropped and computed again", done.tail(12))
+        else:
+            suite.check(f"kernel {kind} gave other bits when it was run again later: never again" in done.error, f"{what}: tried and denied", done.tail(12))
+
+
+def denied(suite):
+    """What once gave other bits is not run again by the next start either, be it noticed by a trial or by the check after a replay."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "plan"
+        with_plan("module_variable", file, REPLAYS_MACHINE_CODE=1)
+        again = with_plan("module_variable", file, REPLAYS_MACHINE_CODE=1)
+        suite.check(again.status == 0 and "never again" not in again.error and "is not what it was" not in again.error, "denied by a trial: the next start does not try it", again.tail(12))
+        file.unlink()
+        plain = Run([WORKLOADS / "replays", "pure", ITERATIONS], environment(SOFTGPU_MEMORY="64MiB", **MODEL)).output
+        stopped = with_plan("pure", file, UDNNMEM_TEST_FLIP=40)
+        suite.check("is not what it was" in stopped.error and file.exists(), "a replay that was wrong: stored", stopped.tail(12))
+        again = with_plan("pure", file)
+        suite.check(again.status == 0 and again.output == plain and "16: gave other bits when it was run again later" in again.error, "a replay that was wrong: the next start runs to its end", again.tail(20))
 
 
 def flipped(suite):

@@ -143,7 +143,7 @@ def main():
         other_code(suite, file)
         file.unlink()
         first_peak = peak_of(digits())
-        done, (_, first), _ = start("first start", digits())
+        done, (_, first), _ = start("first start", digits(), enough=1)
         suite.check(file.exists() and 0 < first < STEPS - 1, "first start: by plan after some iterations, and stored", f"    {first}\n{done.tail(20)}")
         suite.check(subprocess.run(["zstd", "-dcq", file], capture_output=True).stdout.startswith(b'{"kind":"plans"'), "the file is JSON Lines, as zstd unpacks it")
         good = file.read_bytes()
@@ -155,16 +155,16 @@ def main():
         done, followed, said = start("another budget", digits(), share=0.75, notes=1, enough=STEPS - 4)
         suite.check("another budget" in "".join(said) and followed[1] >= STEPS - 4, "another budget: planned for it at once", f"    {followed}\n{done.tail(20)}")
         file.write_bytes(good)
-        done, followed, _ = start("after a warm-up", digits(12, 20, 128, "--first", "8,64"))
+        done, followed, _ = start("after a warm-up", digits(12, 20, 128, "--first", "8,64"), enough=5)
         suite.check(followed[1] >= 5 and done.error.count("ops is known") == 1, "after a warm-up that repeats: by the stored plan, nothing else is learned", f"    {followed}\n{done.tail(20)}")
         stored = subprocess.run(["zstd", "-dcq", file], capture_output=True).stdout
         kept = [line for line in subprocess.run(["zstd", "-dcq"], input=good, capture_output=True).stdout.splitlines() if b'"kind":"op"' in line]
         suite.check(kept and all(line in stored for line in kept), "after a warm-up: what was stored is kept")
         file.write_bytes(good)
         same = first_peak * 0.5 / peak_of(digits(depth=20))   # of its memory, as much as the other one had
-        done, followed, said = start("another program", digits(depth=20), share=same, notes=1)
+        done, followed, said = start("another program", digits(depth=20), share=same, notes=1, enough=1)
         suite.check("another program" in "".join(said) and followed[1] >= 1, "another program: learned anew", f"    {said} {followed}\n{done.tail(20)}")
-        done, followed, _ = start("another program again", digits(depth=20, steps=6), share=same)
+        done, followed, _ = start("another program again", digits(depth=20, steps=6), share=same, enough=5)
         suite.check(followed[1] >= 5, "another program again: by its own plan", f"    {followed}\n{done.tail(20)}")
         for at in range(0, len(good), 1 if FULL else len(good) // 6):
             for what, bytes_ in (("changed", good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1:]), ("cut", good[:at])):
