@@ -6,7 +6,7 @@ for another program is discarded, a damaged file is refused, what is no plan is 
 was proven of kernels is stored too: with it a program trains from its first iteration where there is no host memory to move
 anything to, and kernels whose code has changed are not run again.
 """
-import os, pathlib, re, subprocess, sys, tempfile
+import functools, os, pathlib, re, subprocess, sys, tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import FOLLOWED, FULL, WORKLOADS, Run, Suite, environment, settled
@@ -22,8 +22,13 @@ def digits(depth=12, steps=STEPS, batch=128, *more):
 PLAIN = environment(SOFTGPU_MEMORY="1GiB", SOFTGPU_GRANULARITY=4096)
 
 
+@functools.cache
+def plain_output(*command):
+    return Run(command, PLAIN).output
+
+
 def peak_of(command):
-    return int(Run(command, PLAIN).output.split("peak live bytes ")[1])
+    return int(plain_output(*command).split("peak live bytes ")[1])
 
 
 MODEL = dict(SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=3e8, SOFTGPU_D2H=3e8, SOFTGPU_GRANULARITY=4096)
@@ -116,7 +121,6 @@ def main():
 
         # `enough`: iterations by plan that a run has where the machine lets its threads run.
         def start(what, command, share=0.5, notes=0, enough=0, **options):
-            plain = Run(command, PLAIN)
             peak = peak_of(command)
             before = file.read_bytes() if file.exists() else None
 
@@ -131,7 +135,7 @@ def main():
             # On a crowded machine a plan may measure worse than none, and an op that comes late make a sequence of its own.
             done = settled(lambda d: "plan given up" not in d.error and followed(d)[1] >= enough, run, tries=5)
             said = NOTE.findall(done.error)
-            suite.check(done.status == 0 and done.output == plain.output and done.report["faults"] == 0, f"{what}: the same bits", f"    {done.status}\n{done.tail(20)}")
+            suite.check(done.status == 0 and done.output == plain_output(*command) and done.report["faults"] == 0, f"{what}: the same bits", f"    {done.status}\n{done.tail(20)}")
             suite.check(len(said) == notes, f"{what}: {notes} lines about the plan", f"    {said}")
             return done, followed(done), said
 
