@@ -23,7 +23,7 @@ def main():
     suite = Suite()
     for repeats, link, hides in ((1, 1e9, False), (16, 3e8, True)):
         label = "ops longer than moves" if hides else "moves longer than ops"
-        run = lambda **options: Run([WORKLOADS / "graph_steps", GRAPHS, BUFFERS, STEPS, repeats], environment(**model(link), **options), limit=120)
+        run = lambda **options: Run([WORKLOADS / "graph_steps", GRAPHS, BUFFERS, STEPS, repeats], environment(UDNNMEM_TEST_LOOK_MS=500, **model(link), **options), limit=120)
         plain = run()
         suite.check(plain.status == 0, f"{label}: without the library", plain.tail())
         took = {}

@@ -31,7 +31,8 @@ def peak_of(command):
     return int(plain_output(*command).split("peak live bytes ")[1])
 
 
-MODEL = dict(SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=3e8, SOFTGPU_D2H=3e8, SOFTGPU_GRANULARITY=4096)
+LOOK = dict(UDNNMEM_TEST_LOOK_MS=300)   # of a processor, for a better plan than the first: more makes no difference here
+MODEL = dict(SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=3e8, SOFTGPU_D2H=3e8, SOFTGPU_GRANULARITY=4096, **LOOK)
 DROPPED = re.compile(r"moved ([\d.]+) MiB in, ([\d.]+) MiB out.*?(\d+) buffers dropped")
 
 
@@ -40,7 +41,7 @@ def without_host_memory(suite, file):
     command = digits(24, 30, 512)
     plain = Run(command, environment(SOFTGPU_MEMORY="1GiB", **MODEL))
     peak = int(plain.output.split("peak live bytes ")[1])
-    first = Run(command, environment(preload=True, SOFTGPU_MEMORY=peak // 2, UDNNMEM_PLAN=file, UDNNMEM_TEST_LOOK_MS=300, **MODEL), limit=120)
+    first = Run(command, environment(preload=True, SOFTGPU_MEMORY=peak // 2, UDNNMEM_PLAN=file, **MODEL), limit=120)
     suite.check(first.status == 0 and first.output == plain.output and DROPPED.search(first.error), "proofs are stored by a run that uses them", first.tail(12))
     lines = subprocess.run(["zstd", "-dcq", file], capture_output=True).stdout
     suite.check(lines.count(b'"kind":"proof"') > 200, "the file has them", f"    {lines[:400]}")
@@ -63,7 +64,7 @@ def other_code(suite, file):
         if drops:
             file.write_bytes(good)
         plain = Run(command, environment(SOFTGPU_MEMORY="64MiB", REPLAYS_COMMENT=variant, **model))
-        done = Run(command, environment(preload=True, SOFTGPU_MEMORY=420_000, REPLAYS_COMMENT=variant, UDNNMEM_PLAN=file, UDNNMEM_TEST_LOOK_MS=300, UDNNMEM_DEBUG="info", **model), limit=120)
+        done = Run(command, environment(preload=True, SOFTGPU_MEMORY=420_000, REPLAYS_COMMENT=variant, UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info", **model), limit=120)
         found = DROPPED.search(done.error)
         drops[what] = int(found[3]) if found else 0
         suite.check(done.status == 0 and done.output == plain.output, f"{what}: the same bits", done.tail(12))
@@ -77,7 +78,7 @@ def node_by_node(suite, file):
     steps, took = 30, []
     for what, budget in (("first start", 1_671_168), ("second start", 1_671_168), ("larger budget", 2_100_000)):
         done = Run([WORKLOADS / "graph_steps", 2, 16, steps, 16], environment(preload=True, SOFTGPU_TIME="model:5e9:3e9", SOFTGPU_H2D=3e8, SOFTGPU_D2H=3e8, SOFTGPU_GRANULARITY=4096,
-                   SOFTGPU_MEMORY="64MiB", UDNNMEM_BUDGET=budget, UDNNMEM_RECOMPUTE="off", UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info"), limit=120)
+                   SOFTGPU_MEMORY="64MiB", UDNNMEM_BUDGET=budget, UDNNMEM_RECOMPUTE="off", UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info", **LOOK), limit=120)
         found = FOLLOWED.search(done.error)
         suite.check(done.status == 0 and found, f"{what} of graphs: by plan", done.tail(12))
         took.append((int(found[2]), int(found[3])) if found else (0, 0))
@@ -88,7 +89,7 @@ def node_by_node(suite, file):
 def other_memory(suite, file):
     """Much of the budget is taken by what is not there yet when the next start begins."""
     for what in ("first start", "second start"):
-        done = Run(digits(40, 25, 256), environment(preload=True, SOFTGPU_MEMORY="64MiB", UDNNMEM_BUDGET="2MiB", UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info"), limit=120)
+        done = Run(digits(40, 25, 256), environment(preload=True, SOFTGPU_MEMORY="64MiB", UDNNMEM_BUDGET="2MiB", UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info", **LOOK), limit=120)
         suite.check(done.status == 0 and not NOTE.findall(done.error) and file.exists(), f"{what} in a small budget: nothing to say of the plan", f"    {done.status}\n{done.tail(12)}")
     suite.check("1 stored plan" in done.error, "second start in a small budget: by the stored plan", done.tail(12))
 
@@ -126,7 +127,7 @@ def main():
 
             def run():
                 file.write_bytes(before) if before is not None else file.unlink(missing_ok=True)
-                return Run(command, environment(preload=True, SOFTGPU_MEMORY=int(peak * share), UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info", SOFTGPU_GRANULARITY=4096, **options), limit=120)
+                return Run(command, environment(preload=True, SOFTGPU_MEMORY=int(peak * share), UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info", SOFTGPU_GRANULARITY=4096, **LOOK, **options), limit=120)
 
             def followed(done):
                 found = FOLLOWED.search(done.error)
