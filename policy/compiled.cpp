@@ -149,10 +149,11 @@ bool ReplayCompiler::add(CompiledPlan& plan, std::int32_t before_op, std::span<c
                 return fail("op " + std::to_string(c) + " reads another version of buffer " + std::to_string(b));
             if (a.reads() && !produced) {
                 if (want) return fail("buffer " + std::to_string(b) + " is updated in place: every writer must be replayed");
-                if (!a.writes() && t.writer_before(b, c) != t.writer_before(b, before_op))
+                const bool state = a.writes() && t.persistent[b];
+                if (!state && t.writer_before(b, c) != t.writer_before(b, before_op))
                     return fail("buffer " + std::to_string(b) + ", read by op " + std::to_string(c) + ", has been overwritten");
                 plan.need.push_back(b);
-                continue;  // written too: state, put back
+                continue;
             }
             if (!a.writes()) {
                 if (!want && last_step_[b] == static_cast<std::int32_t>(s)) step.give += t.bytes[b];

@@ -44,7 +44,8 @@ private:
                 const bool live = trace_.persistent[i] || trace_.last[i] >= before;
                 const std::int32_t version = trace_.writer_before(i, w);
                 if (live) {
-                    if (!a.writes() && trace_.writer_before(i, before) != version) return false;
+                    const bool state = a.writes() && trace_.persistent[i];
+                    if (!state && trace_.writer_before(i, before) != version) return false;
                     if (buffer_stamp_[i] != now_) {
                         buffer_stamp_[i] = now_;
                         inputs.push_back(i);

@@ -37,10 +37,9 @@ void Executor::end(bool patiently) noexcept {
     // might wait for a device that has nothing more to do but stand still.
     if (patiently || !replayer || !replayer->at_work()) on_.store(false);
     if (replayer) replayer->check();
-    const bool denies = !settings_.plan_file.empty() && replayer && replayer->denials() > denied_.size();
     std::unique_lock lock(job_mutex_);
     if (stopping_.exchange(true)) return;
-    store_waits_ |= denies;
+    store_waits_ |= !settings_.plan_file.empty() && replayer && replayer->denials() > denials_stored_;
     job_ready_.notify_all();
     if (thread_.joinable()) {
         auto gone = [this] { return has_ended_; };
@@ -149,7 +148,7 @@ void Executor::begin_iteration() {
     }
     if (strangers_until_ && ops_ >= strangers_until_) wake(advance_waits_);
     if (active_->stage == Course::Stage::unproven && !proves_.load()) wake(advance_waits_);   // it is its turn
-    if (replayer_ && replayer_.load()->tries()) wake(advance_waits_);
+    if (replayer_ && replayer_.load()->tries()) wake(advance_waits_);   // with trials to be judged
     const Bytes peak(static_cast<std::int64_t>(device_->take_peak()));
     if (whole_ && last_ == active_) active_->took(peak);
     judge_pieces();

@@ -195,7 +195,8 @@ class Executor {
     Course::Stage begin_proof(Course& course);
     bool look_at_proof(Course& course);
     void end_proof(Course& course, bool resumed);
-    void look_at_trials(Course& course);
+    void look_at_trials();
+    void plan_without_denied(Course& course);
     bool followed_of_late(const Course& course);
     // stored.cpp
     void load();
@@ -240,7 +241,8 @@ class Executor {
 
     std::mutex mutex_;                              // all that follows but the thread's own
     std::vector<CoursePointer> courses_;
-    std::set<std::uint64_t> denied_;                // by earlier runs (Replayer::denied())
+    std::set<std::uint64_t> denied_;                // by earlier runs (Replayer::denied()) ...
+    std::size_t denials_stored_ = 0;                // ... and so many are in the file. Under job_mutex_
     std::string stored_device_;                     // that the stored plans are for; once the device is known ""
     Bytes stored_granule_;
     std::uint64_t strangers_until_ = 0;             // stored plans are waited for so many ops; 0: nothing else repeated so far

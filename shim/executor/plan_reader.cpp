@@ -98,7 +98,7 @@ bool PlanReader::take_course(Record& record) {
     rows_.lookahead = static_cast<int>(ahead);
     if (!record.read_number_or("link_in", 0, 0, rows_.link_in) || !record.read_number_or("link_out", 0, 0, rows_.link_out) || !record.read_integers("start_ns", 0, kMost, numbers_)) return false;
     for (const std::int64_t start : numbers_) rows_.start.push_back(Nanoseconds(start));
-    return true;
+    return record.read_flag_or("anew", false, rows_.anew);
 }
 
 bool PlanReader::take_buffer(Record& record) {
@@ -167,7 +167,7 @@ bool PlanReader::take_proof(Record& record) {
     replay::KnownOp op;
     if (!record.read_integer("op", 0, steps - 1, k) || !read_word(record, "runs", kRuns, kind) || !read_number(record, "code", op.code) || !read_bytes(record, "arguments", op.proved_with)) return false;
     std::int64_t trials = 0;
-    if (!record.read_integer_or("trials", 0, replay::KnownOp::most_trials, 0, trials)) return false;
+    if (!record.read_flag_or("inspected", true, op.inspected) || !record.read_integer_or("trials", 0, replay::KnownOp::most_trials, 0, trials)) return false;
     op.trials = static_cast<int>(trials);
     op.kind = static_cast<replay::Launch::Kind>(kind);
     op.proven = op.looked_at = true;

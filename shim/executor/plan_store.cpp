@@ -115,7 +115,7 @@ std::string proof_line(std::int64_t k, const replay::KnownOp& op) {
     std::vector<std::int64_t> varies;
     for (std::size_t i = 0; i < op.varies.size(); ++i)
         if (op.varies[i]) varies.push_back(static_cast<std::int64_t>(i));
-    return JsonLine("proof").add("op", k).add("runs", kRuns[static_cast<std::size_t>(op.kind)]).add("code", hex(op.code)).add("trials", op.trials).add("arguments", hex(op.proved_with)).add("varies", varies)
+    return JsonLine("proof").add("op", k).add("runs", kRuns[static_cast<std::size_t>(op.kind)]).add("code", hex(op.code)).add("inspected", op.inspected).add("trials", op.trials).add("arguments", hex(op.proved_with)).add("varies", varies)
         .add("buffers", numbers(op.uses, [](const Use& u) { return u.buffer; })).add("bytes", numbers(op.uses, [](const Use& u) { return u.bytes; }))
         .add("does", numbers(op.uses, [](const Use& u) { return u.reads + 2 * u.writes + 4 * u.saved; })).add("made_by", numbers(op.uses, [](const Use& u) { return u.made_by; }))
         .add("at", numbers(op.operands, [](const replay::Operand& o) { return o.at; })).add("use", numbers(op.operands, [](const replay::Operand& o) { return o.use; }))
@@ -134,7 +134,7 @@ std::string denied_line(std::uint64_t code) { return JsonLine("denied").add("cod
 
 std::string course_lines(const Sequence& sequence, const profiler::Trace& seen, const replay::Known* known, const Rows& rows) {
     std::string lines = JsonLine("course").add("promised_ns", rows.promised).add("memory_bytes", rows.memory).add("budget_bytes", rows.budget).add("host_bytes", rows.host).add("peak_bytes", rows.peak).add("lookahead", rows.lookahead)
-                            .add("link_in", rows.link_in).add("link_out", rows.link_out).add("start_ns", numbers(rows.start)).finish();
+                            .add("link_in", rows.link_in).add("link_out", rows.link_out).add("start_ns", numbers(rows.start)).add("anew", rows.anew).finish();
     for (const auto* buffers : {&sequence.plan_trace.buffers, &sequence.small.buffers})
         for (const profiler::TraceBuffer& b : *buffers)
             lines += JsonLine("buffer").add("bytes", b.bytes).add("persistent", b.persistent).add("small", buffers == &sequence.small.buffers)

@@ -188,7 +188,9 @@ void Executor::work() {
                 std::lock_guard lock(mutex_);
                 if (device_) all = courses_;
             }
+            look_at_trials();
             for (const CoursePointer& c : all) polls |= advance(*c);
+            polls |= replayer_ && replayer_.load()->tries();
             pager_.answer_memory().collect();
         } catch (const std::exception& e) {
             settings_.say(std::string("planning failed: ") + e.what());
@@ -247,7 +249,6 @@ bool Executor::advance(Course& course) {
         if (!look_at_proof(course)) return true;
         set_stage(course, course.proven ? Course::Stage::proven : Course::Stage::planned);
     }
-    if (is(Course::Stage::planned)) look_at_trials(course);
     if (is(Course::Stage::proven)) {
         offer_better(course, plan(course, what_is_known(course), machine(course), settings_.second_look, true));
         set_stage(course, Course::Stage::planned);

@@ -97,6 +97,7 @@ bool Executor::look_at_proof(Course& course) {
         proves_.store(false);
         proven = !course.proof->failed();
         if (proven) {
+            replayer_.load()->refuse_denied(*course.known);   // since it was looked at
             find_versions(*course.known, course.sequence);
             settings_.say("sequence " + std::to_string(course.id) + ": " + summary_of(*course.known));
         }
@@ -107,17 +108,30 @@ bool Executor::look_at_proof(Course& course) {
     return true;
 }
 
-// What trials said of replays whose code nobody has read. Where one was wrong, another plan is due.
-void Executor::look_at_trials(Course& course) {
+// What trials said of replays whose code nobody has read. Where one was wrong, all that rests on it needs another plan.
+void Executor::look_at_trials() {
     replay::Replayer* const replayer = replayer_.load();
-    if (!replayer || !replayer->tries() || !course.known) return;
-    const replay::Replayer::Trials found = replayer->judge_trials(*course.known);
-    const std::string name = "sequence " + std::to_string(course.id) + ": ";
-    if (found.right) settings_.say(name + std::to_string(found.right) + " ops whose code was not read gave the same bits in the place of a replay");
-    for (const std::string& kernel : found.wrong) settings_.say(name + "kernel " + kernel + " " + replay::why_denied + ": never again");
-    if (found.wrong.empty()) return;
-    course.promised = Nanoseconds(0);   // by a plan that cannot be carried out
-    set_stage(course, Course::Stage::proven);
+    if (!replayer || !replayer->tries()) return;
+    std::lock_guard lock(mutex_);
+    bool denied = false;
+    for (const replay::Replayer::Trials& found : replayer->judge_trials())
+        for (const CoursePointer& c : courses_) {
+            if (c->known != found.known) continue;
+            const std::string name = "sequence " + std::to_string(c->id) + ": ";
+            if (found.right) settings_.say(name + std::to_string(found.right) + " ops whose code was not read gave the same bits in the place of a replay");
+            for (const std::string& kernel : found.wrong) settings_.say(name + "kernel " + kernel + " " + replay::why_denied + ": never again");
+            if (found.wrong.empty()) continue;
+            denied = true;
+            plan_without_denied(*c);
+        }
+    for (const CoursePointer& c : courses_)
+        if (denied && c->proven && replayer->refuse_denied(*c->known)) plan_without_denied(*c);
+}
+
+// With mutex_ held. The plan in force cannot be carried out.
+void Executor::plan_without_denied(Course& course) {
+    course.promised = Nanoseconds(0);
+    if (course.stage == Course::Stage::planned || course.stage == Course::Stage::improving) course.stage = Course::Stage::proven;
 }
 
 // For the trace file (profiler/trace/README.md): what each op names and was not seen to write, by the run's numbers of buffers.

@@ -38,6 +38,7 @@ struct Rows {
     std::vector<Nanoseconds> start;      // of each step in an iteration, by the simulator
     std::vector<bool> marked;            // steps whose end has to be known: the memory of a later one waits for it
     std::string change;                  // what is different about it; "": it is the first of its kind
+    bool anew = false;                   // a stored one of which nothing is left: what it replayed was denied
     int lookahead = 0;                   // ops ahead of the device at which it takes memory
     std::shared_ptr<const policy::Plan> plan;   // as the simulator reads it; null: it was stored by an earlier run
 };

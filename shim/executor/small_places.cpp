@@ -4,6 +4,9 @@
 
 namespace udnnmem::executor {
 
+SmallPlaces::SmallPlaces(const replay::Program& program)
+    : program_(program), any_(std::any_of(program.steps.begin(), program.steps.end(), [](const auto& step) { return step.small > 0; })), allocation_(program.lasts.size()) {}
+
 bool SmallPlaces::is(std::int32_t buffer, std::uint64_t allocation) {
     std::uint64_t& known = allocation_[static_cast<std::size_t>(buffer)];
     if (known) return known == allocation;
@@ -13,6 +16,7 @@ bool SmallPlaces::is(std::int32_t buffer, std::uint64_t allocation) {
 }
 
 bool SmallPlaces::follow(std::int32_t k, const pager::Op& op, pager::DevicePager& device) {
+    if (!any_) return true;
     const replay::Program::Step& step = program_.steps[static_cast<std::size_t>(k)];
     if (op.small_count > pager::Op::kFewSmall) return false;
     std::uint64_t named[pager::Op::kFewSmall];   // without repeats, as the sequence has them

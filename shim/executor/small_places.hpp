@@ -19,10 +19,11 @@ namespace udnnmem::executor {
 
 class SmallPlaces {
   public:
-    explicit SmallPlaces(const replay::Program& program) : program_(program), allocation_(program.lasts.size()) {}   // outlives it
+    explicit SmallPlaces(const replay::Program& program);   // outlives it
 
     // The op of step `k` is about to be submitted. False: it names other small buffers than it did when it was learned, or so many
-    // that not all are known. Takes the device's lock.
+    // that not all are known. Where nobody wrote down any (Passage), no op that is given some is proven, and none is followed.
+    // Takes the device's lock.
     bool follow(std::int32_t k, const pager::Op& op, pager::DevicePager& device);
     // A break.
     void forget();
@@ -31,6 +32,7 @@ class SmallPlaces {
     bool is(std::int32_t buffer, std::uint64_t allocation);
 
     const replay::Program& program_;
+    const bool any_;
     std::vector<std::uint64_t> allocation_;                       // per logical buffer: its Allocated::id; 0: not seen yet
     std::unordered_map<std::uint64_t, std::int32_t> buffer_;      // the other way round
 };

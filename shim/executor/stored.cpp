@@ -19,6 +19,14 @@ void refuse_denied(replay::Known& known, const std::set<std::uint64_t>& denied) 
         if (op.code && denied.count(op.code)) op.proven = false, op.refused = replay::why_denied;
 }
 
+// Nothing but what is known of the sequence.
+Rows rows_made_anew(const Sequence& sequence) {
+    Rows rows;
+    rows.anew = true;
+    rows.begin.assign(sequence.steps.size() + 1, 0);
+    return rows;
+}
+
 bool all_proven(const Rows& rows, const replay::Known& known) {
     return std::all_of(rows.replays.begin(), rows.replays.end(), [&](const Rows::Replay& r) {
         return std::all_of(r.slice->ops.begin(), r.slice->ops.end(), [&](std::int32_t k) { return storable(known.ops[static_cast<std::size_t>(k)]); });
@@ -36,11 +44,12 @@ void Executor::load() {
     leaves_file_ = is == PlanFile::other;
     if (leaves_file_) return settings_.note("the stored plan is not used: " + plans.error().message);
     if (!plans) return not_used(plans.error().message);
+    denied_ = plans->denied;
+    denials_stored_ = denied_.size();
     if (plans->policy != settings_.planner->name) return not_used("it was made by " + plans->policy + ", not by " + settings_.planner->name);
     std::lock_guard lock(mutex_);
     stored_device_ = plans->device;
     stored_granule_ = plans->granule;
-    denied_ = plans->denied;
     std::int64_t live = 0;
     for (StoredCourse& stored : plans->courses) {
         if (courses_.size() == kMostCourses) break;
@@ -68,24 +77,25 @@ bool Executor::find_device() {
     }
     device_ = &device;
     const auto room = device.room();
-    bool other = false;
+    bool other = false, another_budget = false;
     for (const CoursePointer& c : courses_) {
         const Rows& rows = *c->stored_rows();
         if (c->known) make_replayer();
         const auto live = static_cast<std::size_t>(policy::CompiledTrace(c->sequence.plan_trace).peak_live);
         const bool evicts = std::any_of(rows.entries.begin(), rows.entries.end(), [](const Rows::Entry& e) { return e.kind == pager::Order::Kind::evict; });
         const bool host = !evicts || static_cast<std::int64_t>(room.host) >= rows.host.value || room.host + room.movable >= live;
-        const bool usable = host && (rows.replays.empty() || (c->known && all_proven(rows, *c->known)));
+        const bool usable = host && !rows.anew && (rows.replays.empty() || (c->known && all_proven(rows, *c->known)));
         if (usable && static_cast<std::int64_t>(room.movable) >= rows.peak.value && static_cast<double>(room.budget) <= kMore * static_cast<double>(rows.budget.value)) continue;
         c->drop_stored();   // the sequence is good: it is planned for anew
         // Without a plan it would not run at all: it is made as the first iteration begins.
         if (c->known && room.host + room.movable < live) c->stage = Course::Stage::planned, c->planned_at_once = true;
         other = true;
+        another_budget |= !rows.anew;
     }
     if (!other) return true;
     // In another budget whole graphs may do, unless only what was proven of their nodes makes it run at all.
     if (std::none_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->planned_at_once; })) pieces_.store(false);
-    settings_.note("the stored plan is for another budget: it is made anew");
+    if (another_budget) settings_.note("the stored plan is for another budget: it is made anew");
     wake(passages_wait_);
     return true;
 }
@@ -98,6 +108,7 @@ void Executor::plan_at_once(Course& course) {
     for (const profiler::TraceBuffer& b : course.seen.buffers)
         if (b.persistent || b.alloc_op.value <= 0) others -= std::min(others, static_cast<std::size_t>(b.bytes.value));
     course.elsewhere = Bytes(static_cast<std::int64_t>(others));
+    replayer_.load()->trust(*course.known);
     auto rows = plan(course, what_is_known(course), machine(course), settings_.first_look, true);
     if (!rows) return;
     course.promised = rows->promised;
@@ -156,6 +167,9 @@ void Executor::store() noexcept try {
     }
     std::vector<std::pair<CoursePointer, std::shared_ptr<const Rows>>> worth;
     std::string lines;
+    std::set<std::uint64_t> denied = denied_;
+    if (replay::Replayer* const replayer = replayer_.load()) denied = replayer->denied();
+    const bool denies = denied.size() > denials_stored_;
     {
         std::lock_guard lock(mutex_);
         if (!device_ || leaves_file_) return;
@@ -165,17 +179,19 @@ void Executor::store() noexcept try {
         }
         lines = plans_line(settings_.device_name(device_->device()), settings_.planner->name, Bytes(static_cast<std::int64_t>(device_->granule())), pieces_.load());
         for (const CoursePointer& c : courses_)
-            if (auto rows = c->worth_storing()) worth.emplace_back(c, std::move(rows));
+            if (auto rows = c->worth_storing(); rows || (denies && c->proven && c->follower.settled())) worth.emplace_back(c, std::move(rows));
     }
-    std::set<std::uint64_t> denied = denied_;
-    if (replay::Replayer* const replayer = replayer_.load()) denied = replayer->denied();
-    if (worth.empty() && denied.size() == denied_.size()) return;   // given up meanwhile: what was stored before may be better
+    if (worth.empty() && !denies) return;   // given up meanwhile: what was stored before may be better
     for (const std::uint64_t code : denied) lines += denied_line(code);
     for (const auto& [course, rows] : worth) {
-        if (!rows->replays.empty() && !all_proven(*rows, *course->known)) continue;   // by what was denied since
-        lines += course_lines(course->sequence, course->seen.ops.empty() ? course->sequence.plan_trace : course->seen, course->proven ? course->known.get() : nullptr, *rows);
+        const bool good = rows && (rows->replays.empty() || all_proven(*rows, *course->known));
+        lines += course_lines(course->sequence, course->seen.ops.empty() ? course->sequence.plan_trace : course->seen, course->proven ? course->known.get() : nullptr, good ? *rows : rows_made_anew(course->sequence));
     }
     const auto written = write_plans(settings_.plan_file, lines);
+    if (written) {
+        std::lock_guard lock(job_mutex_);
+        denials_stored_ = denied.size();
+    }
     if (!written && !std::exchange(told_not_stored_, true)) settings_.note("the plan cannot be stored: " + written.error().message + "; UDNNMEM_PLAN takes a file in a folder that can be written to");
 } catch (const std::exception&) {  // no memory: it is not stored
 }

@@ -119,11 +119,12 @@ bool Replayer::save(const std::shared_ptr<Known>& known, KnownOp& op, CUstream s
 
 // Entries whose order is void.
 void Replayer::purge() {
-    for (Entries* all : {&entries_, &untried_})
-        std::erase_if(*all, [](const auto& e) {
-            const pager::Buffer* b = e.first;
-            return b->id != e.second.id || !b->live || (!b->dropped.load() && b->last_use.load() > e.second.after);
-        });
+    const auto is_void = [](const auto& e) {
+        const pager::Buffer* b = e.first;
+        return b->id != e.second.id || !b->live || (!b->dropped.load() && b->last_use.load() > e.second.after);
+    };
+    std::erase_if(entries_, is_void);
+    erase_untried(is_void);
     note_any();
 }
 
@@ -155,7 +156,7 @@ Replayer::Drop Replayer::may_drop(std::shared_ptr<Known> known, std::shared_ptr<
     for (const Part::Input& input : part.inputs) {
         const CUdeviceptr at = known->ops[static_cast<std::size_t>(input.op)].base(input.use);
         if (const auto freed = freed_.find(at); freed != freed_.end() && freed->second > frees_then) return Drop::no;
-        if (at == b->base) return Drop::no;
+        if (at == b->base || known->ops[static_cast<std::size_t>(input.op)].uses[input.use].writes) return Drop::no;   // it is not what it was
         entry.inputs.push_back(at);
     }
     if (!makes_it) return Drop::no;
@@ -254,6 +255,16 @@ CUresult Replayer::run_ops(const Known& known, const std::vector<std::int32_t>& 
     return result;
 }
 
+// Of kernels whose code was not read, if there are any.
+static std::vector<std::uint64_t> codes_of(const Known& known, const std::vector<std::int32_t>& ops) {
+    std::vector<std::uint64_t> all, unread;
+    for (const std::int32_t k : ops) {
+        const KnownOp& op = known.ops[static_cast<std::size_t>(k)];
+        if (op.code) (op.inspected ? all : unread).push_back(op.code);
+    }
+    return unread.empty() ? all : unread;
+}
+
 CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) {
     const std::int64_t start = pager::now_ns();
     Targets targets;
@@ -269,11 +280,7 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
     const std::size_t lane = lane_of(stream);
     CUresult result = run_ops(known, ops, targets, lane, stream);
     figures_.ops += ops.size();
-    std::vector<std::uint64_t> codes;
-    for (const std::int32_t k : ops) {
-        figures_.time += known.ops[static_cast<std::size_t>(k)].takes;
-        if (known.ops[static_cast<std::size_t>(k)].code) codes.push_back(known.ops[static_cast<std::size_t>(k)].code);
-    }
+    for (const std::int32_t k : ops) figures_.time += known.ops[static_cast<std::size_t>(k)].takes;
     for (const auto& [logical, target] : targets) {
         if (result != CUDA_SUCCESS) break;
         pager::Buffer* const b = target.buffer;
@@ -285,7 +292,7 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
                 std::lock_guard lock(words_mutex_);
                 if (verdicts_.size() > 4096) verdicts_.clear();
                 verdicts_[which] = {"buffer " + std::to_string(b->id) + " (" + std::to_string(b->bytes) + " bytes), dropped and computed again by kernel " + target.kernel + " (op " +
-                                    std::to_string(target.op) + " of the iteration), is not what it was: the program is stopped with a CUDA error rather than given wrong numbers; UDNNMEM_RECOMPUTE=off runs it without", codes};
+                                    std::to_string(target.op) + " of the iteration), is not what it was: the program is stopped with a CUDA error rather than given wrong numbers; UDNNMEM_RECOMPUTE=off runs it without", codes_of(known, slice.parts.at(logical).ops)};
             }
             result = work_.expect(b->base, b->bytes, b->dropped_hash, report_, which, stream);
             if (result != CUDA_SUCCESS) break;
@@ -354,7 +361,7 @@ CUresult Replayer::restore_all(bool waits) {
         result = on_our_own(waits, [&](CUstream on) { return compute(at->first, on); });
     }
     if (result == CUDA_SUCCESS) entries_.clear();
-    untried_.clear();
+    erase_untried([](const auto&) { return true; });
     note_any();
     for (const Lane& lane : lanes_)
         if (waits && lane.runs && result == CUDA_SUCCESS) result = pager_.driver().cuEventSynchronize(lane.done);
@@ -365,7 +372,7 @@ bool Replayer::freed(CUdeviceptr address) {
     const auto reads = [address](const Entry& e) { return std::find(e.inputs.begin(), e.inputs.end(), address) != e.inputs.end(); };
     std::lock_guard lock(mutex_);
     freed_[address] = ++frees_;
-    std::erase_if(untried_, [&](const auto& e) { return reads(e.second); });
+    erase_untried([&](const auto& e) { return reads(e.second); });
     purge();
     return std::any_of(entries_.begin(), entries_.end(), [&](const auto& e) { return reads(e.second); });
 }

@@ -53,13 +53,17 @@ class Replayer final : public pager::Restorer {
     Drop may_drop(std::shared_ptr<Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t used, std::uint64_t iteration);
     // Replays the slice if any of its buffers is dropped, and tries it if any was to be.
     CUresult replay(const Slice& slice, CUstream stream);
-    // What came out of the trials of `known` so far, once the device is done with them; what was wrong is refused from here on.
-    // Any thread, but the one that plans by `known`.
+    // What came out of the trials so far, once the device is done with them; what was wrong is denied. By the thread that plans.
     struct Trials {
-        int right = 0;                        // ops that need so many fewer trials
+        std::shared_ptr<Known> known;
+        std::size_t right = 0;                // ops that gave the same bits
         std::vector<std::string> wrong;       // kernels that were denied, each once
     };
-    Trials judge_trials(Known& known);
+    std::vector<Trials> judge_trials();
+    // What was denied is proven no more. True: something was. By the thread that plans.
+    bool refuse_denied(Known& known);
+    // No trials: without what is dropped the program would not run at all.
+    void trust(Known& known);
     // Whether there is anything to judge. One load.
     bool tries() const { return tries_.load(std::memory_order_relaxed); }
     // By KnownOp::code: what is never run again, since what it gave once was wrong.
@@ -121,11 +125,12 @@ class Replayer final : public pager::Restorer {
         std::int32_t op = -1;                 // ... in this step
     };
     using Targets = std::unordered_map<std::int32_t, Target>;   // by logical buffer
-    struct Trial {
+    struct Trial {                            // of one buffer that would have been dropped
         std::shared_ptr<Known> known;
-        std::vector<std::int32_t> ops;
-        std::size_t first, count;             // of trial_answers_: what came out, and what is there, of each buffer
-        std::size_t lane;
+        std::shared_ptr<const Slice> slice;
+        std::int32_t logical = -1;
+        bool compared = false;                // trial_answers_ say in its place what came out, and what is there
+        std::size_t lane = 0;
     };
     bool current(Entries::iterator at) const { return at->first->dropped.load() && at->first->id == at->second.id; }
     bool takes_replays(CUstream stream) const;
@@ -137,6 +142,12 @@ class Replayer final : public pager::Restorer {
     CUresult run(const Known& known, const Slice& slice, CUstream stream);
     CUresult run_ops(const Known& known, const std::vector<std::int32_t>& ops, Targets& targets, std::size_t lane, CUstream stream);
     void try_out(const Slice& slice, CUstream stream);
+    void not_tried(const Entry& entry);
+    template <class If>
+    void erase_untried(If gone) {
+        std::erase_if(untried_, [&](const auto& e) { return gone(e) && (not_tried(e.second), true); });
+    }
+    Trials judge(const std::shared_ptr<Known>& known, const std::set<std::int32_t>& right, const std::set<std::int32_t>& wrong, const std::set<std::int32_t>& untested);
     void note_any() { any_.store(!entries_.empty() || !untried_.empty()); }
     static std::uint32_t lanes_using(const pager::Op& op);
     std::size_t lane_of(CUstream stream);
@@ -157,8 +168,8 @@ class Replayer final : public pager::Restorer {
     OwnWork work_;
     Entries entries_;
     Entries untried_;                         // what would have been dropped
-    std::vector<Trial> trials_;               // that were submitted
-    std::uint64_t* trial_answers_ = nullptr;  // OwnWork::answers(2 * kMostTried), trials_ have taken the first ones
+    std::vector<Trial> trials_;               // not judged so far
+    std::uint64_t* trial_answers_ = nullptr;  // OwnWork::answers(2 * kMostTried)
     static constexpr std::size_t kMostTried = 128;
     std::atomic<bool> tries_{false};
     CUstream own_ = nullptr;                  // in work_'s context

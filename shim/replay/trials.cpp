@@ -1,57 +1,66 @@
 // Replayer: trials of slices whose code nobody has read, and what is denied.
 #include <algorithm>
+#include <map>
 
 #include "shim/replay/replayer.hpp"
 
 namespace udnnmem::replay {
 
-// Where there is no memory for it, or nothing can be submitted, this trial counts for nothing, and the check after each replay has to do.
+// Where there is no trial to be had, the check after each replay has to do: it counts as one.
+void Replayer::not_tried(const Entry& entry) {
+    if (trials_.size() < kMostTried / 2) trials_.push_back({entry.known, entry.slice, entry.logical});
+    tries_.store(true);
+}
+
 void Replayer::try_out(const Slice& slice, CUstream stream) {
     Targets targets;
+    std::vector<Entry> entries;
     std::vector<std::int32_t> wanted;
-    std::shared_ptr<Known> known;
+    if (!trial_answers_) trial_answers_ = work_.answers(2 * kMostTried);
+    const pager::StreamSlot& slot = pager_.streams().slot(stream);
     for (auto it = untried_.begin(); it != untried_.end();) {
         if (it->second.slice.get() != &slice) {
             ++it;
             continue;
         }
-        const auto [b, entry] = *it;
+        pager::Buffer* const b = it->first;
+        Entry entry = std::move(it->second);
         it = untried_.erase(it);
-        if (b->id != entry.id || !b->live || b->dropped.load() || b->last_use.load() > entry.after) continue;
-        known = entry.known;
+        // As it would be dropped only once nothing uses it.
+        const bool there = b->id == entry.id && b->live && !b->dropped.load() && b->last_use.load() <= entry.after && pager_.streams().complete(b->streams.load() & ~slot.bit(), b->last_use.load());
+        if (!there || !takes_replays(stream) || !trial_answers_ || trials_.size() + targets.size() >= kMostTried - 1) {
+            not_tried(entry);
+            continue;
+        }
         targets.emplace(entry.logical, Target{b, 0});
         wanted.push_back(entry.logical);
+        entries.push_back(std::move(entry));
     }
-    if (targets.empty() || !takes_replays(stream)) return;
-    if (!trial_answers_) trial_answers_ = work_.answers(2 * kMostTried);
-    const std::size_t first = trials_.empty() ? 0 : trials_.back().first + trials_.back().count;
-    if (!trial_answers_ || first + targets.size() > kMostTried) return;
-    Trial trial{known, part_for(*known, slice, wanted).ops, first, 0, lane_of(stream)};
+    if (targets.empty()) return;
+    const std::shared_ptr<Known> known = entries.front().known;
+    const std::size_t lane = lane_of(stream);
     CUresult result = CUDA_SUCCESS;
     for (auto& [logical, target] : targets)
         if (result == CUDA_SUCCESS) result = device_.take_scratch((target.buffer->bytes + 7) / 8 * 8, stream, target.at);
-    if (result == CUDA_SUCCESS) result = run_ops(*known, trial.ops, targets, trial.lane, stream);
-    for (const auto& [logical, target] : targets) {
-        std::uint64_t* const answer = trial_answers_ + 6 * (first + trial.count);
+    if (result == CUDA_SUCCESS) result = run_ops(*known, part_for(*known, slice, wanted).ops, targets, lane, stream);
+    for (const Entry& entry : entries) {
+        const Target& target = targets.at(entry.logical);
+        std::uint64_t* const answer = trial_answers_ + 6 * trials_.size();
         const auto hashed = [&](CUdeviceptr at, std::uint64_t* to) {
-            if (result == CUDA_SUCCESS) result = use(at, false, trial.lane, stream);
+            if (result == CUDA_SUCCESS) result = use(at, false, lane, stream);
             if (result == CUDA_SUCCESS) result = work_.hash(at, target.buffer->bytes, to, stream);
         };
         hashed(target.at, answer);
         hashed(target.buffer->base, answer + 3);
-        if (result == CUDA_SUCCESS) ++trial.count;
+        trials_.push_back({entry.known, entry.slice, entry.logical, result == CUDA_SUCCESS, lane});
         if (target.at) device_.give_scratch(target.at, stream);
     }
-    note_replayed(trial.lane, stream);
-    if (result != CUDA_SUCCESS)
-        for (const std::int32_t k : trial.ops) known->ops[static_cast<std::size_t>(k)].trials = std::max(0, known->ops[static_cast<std::size_t>(k)].trials - 1);
-    if (!trial.count) return;
-    trials_.push_back(std::move(trial));
     tries_.store(true);
+    note_replayed(lane, stream);
 }
 
-Replayer::Trials Replayer::judge_trials(Known& known) {
-    Trials all;
+std::vector<Replayer::Trials> Replayer::judge_trials() {
+    std::vector<Trials> all;
     std::lock_guard lock(mutex_);
     if (trials_.empty()) return all;
     {
@@ -59,30 +68,63 @@ Replayer::Trials Replayer::judge_trials(Known& known) {
         const pager::Relaxed relaxed(pager_.driver());
         std::lock_guard done(done_mutex_);
         for (const Trial& t : trials_)
-            if (pager_.driver().cuEventQuery(lanes_[t.lane].done) != CUDA_SUCCESS) return all;
+            if (t.compared && pager_.driver().cuEventQuery(lanes_[t.lane].done) != CUDA_SUCCESS) return all;
     }
-    std::set<std::int32_t> right, wrong;
-    for (const Trial& t : trials_) {
-        if (t.known.get() != &known) continue;
-        bool same = true;
-        for (std::size_t i = t.first; i < t.first + t.count; ++i) same &= std::equal(trial_answers_ + 6 * i, trial_answers_ + 6 * i + 2, trial_answers_ + 6 * i + 3);
-        for (const std::int32_t k : t.ops)
-            if (known.ops[static_cast<std::size_t>(k)].trials) (same ? right : wrong).insert(k);
+    struct Ops {
+        std::set<std::int32_t> right, wrong, untested;
+    };
+    std::map<std::shared_ptr<Known>, Ops> found;
+    for (std::size_t i = 0; i < trials_.size(); ++i) {
+        const Trial& t = trials_[i];
+        const std::uint64_t* const answer = trial_answers_ + 6 * i;
+        Ops& of = found[t.known];
+        const std::vector<std::int32_t>& ops = t.slice->parts.at(t.logical).ops;
+        (!t.compared ? of.untested : std::equal(answer, answer + 2, answer + 3) ? of.right : of.wrong).insert(ops.begin(), ops.end());
     }
-    std::erase_if(trials_, [&](const Trial& t) { return t.known.get() == &known; });
-    tries_.store(!trials_.empty());
+    trials_.clear();
+    tries_.store(false);
+    for (auto& [known, of] : found) all.push_back(judge(known, of.right, of.wrong, of.untested));
+    return all;
+}
+
+// Of a wrong buffer's ops those are denied that no right one needed, if there are any, and whose code was not read.
+Replayer::Trials Replayer::judge(const std::shared_ptr<Known>& known, const std::set<std::int32_t>& right, const std::set<std::int32_t>& wrong, const std::set<std::int32_t>& untested) {
+    Trials found{known};
+    const auto op_of = [&](std::int32_t k) -> KnownOp& { return known->ops[static_cast<std::size_t>(k)]; };
+    std::vector<std::int32_t> suspects(wrong.begin(), wrong.end());
+    const auto narrow = [&](auto innocent) {
+        if (!std::all_of(suspects.begin(), suspects.end(), innocent)) std::erase_if(suspects, innocent);
+    };
+    narrow([&](std::int32_t k) { return op_of(k).inspected; });
+    narrow([&](std::int32_t k) { return right.count(k) > 0; });
     std::set<std::uint64_t> codes;
-    for (const std::int32_t k : wrong) {
-        KnownOp& op = known.ops[static_cast<std::size_t>(k)];
+    for (const std::int32_t k : suspects) {
+        KnownOp& op = op_of(k);
         op.proven = false;
         op.refused = why_denied;
-        if (std::find(all.wrong.begin(), all.wrong.end(), op.launch.name) == all.wrong.end()) all.wrong.emplace_back(op.launch.name);
+        if (std::find(found.wrong.begin(), found.wrong.end(), op.launch.name) == found.wrong.end()) found.wrong.emplace_back(op.launch.name);
         if (op.code) codes.insert(op.code);
     }
     deny(codes);
-    for (const std::int32_t k : right)
-        if (!wrong.count(k)) --known.ops[static_cast<std::size_t>(k)].trials, ++all.right;
-    return all;
+    std::set<std::int32_t> tried = right;
+    tried.insert(untested.begin(), untested.end());
+    for (const std::int32_t k : tried)
+        if (KnownOp& op = op_of(k); op.trials > 0 && op.proven) --op.trials, found.right += right.count(k);
+    return found;
+}
+
+bool Replayer::refuse_denied(Known& known) {
+    const std::set<std::uint64_t> codes = denied();
+    std::lock_guard lock(mutex_);
+    bool any = false;
+    for (KnownOp& op : known.ops)
+        if (op.proven && op.code && codes.count(op.code)) op.proven = false, op.refused = why_denied, any = true;
+    return any;
+}
+
+void Replayer::trust(Known& known) {
+    std::lock_guard lock(mutex_);
+    for (KnownOp& op : known.ops) op.trials = 0;
 }
 
 std::set<std::uint64_t> Replayer::denied() {

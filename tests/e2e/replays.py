@@ -100,17 +100,18 @@ def with_plan(kind, file, **options):
 def machine_code(suite):
     """Kernels of an image without PTX. What they keep where no argument leads (here in variables that the image does not tell of) is
     noticed before anything is dropped for it."""
-    for kind, variables in (("pure", 1), ("with_state", 1), ("module_variable", 1), ("constant", 1), ("module_variable", 2)):
+    for kind, variables in (("pure", 1), ("with_state", 1), ("held", 1), ("module_variable", 1), ("constant", 1), ("module_variable", 2)):
         what = f"{kind}, machine code" + (" with variables" if variables == 2 else "")
         command = [WORKLOADS / "replays", kind, ITERATIONS]
         plain = Run(command, environment(SOFTGPU_MEMORY="64MiB", REPLAYS_MACHINE_CODE=variables, **MODEL))
         done = Run(command, environment(preload=True, SOFTGPU_MEMORY=MEMORY, REPLAYS_MACHINE_CODE=variables, UDNNMEM_DEBUG="info", **MODEL), limit=120)
         suite.check(done.status == 0 and done.output == plain.output, f"{what}: the same bits", f"    {done.status}\n{done.tail(12)}")
-        dropped = DROPPED.search(done.error)
+        dropped, followed = DROPPED.search(done.error), FOLLOWED.search(done.error)
         if variables == 2:
             suite.check("uses variables of its module" in done.error and not dropped, f"{what}: refused with the reason", done.tail(12))
         elif kind in MAY:
             suite.check("whose code was not read gave the same bits" in done.error and dropped and int(dropped[1]) >= ITERATIONS, f"{what}: tried, then dropped and computed again", done.tail(12))
+            suite.check(followed and int(followed[1]), f"{what}: measured once it was tried", done.tail(12))
         else:
             suite.check(f"kernel {kind} gave other bits when it was run again later: never again" in done.error, f"{what}: tried and denied", done.tail(12))
 
@@ -127,7 +128,14 @@ def denied(suite):
         stopped = with_plan("pure", file, UDNNMEM_TEST_FLIP=40)
         suite.check("is not what it was" in stopped.error and file.exists(), "a replay that was wrong: stored", stopped.tail(12))
         again = with_plan("pure", file)
-        suite.check(again.status == 0 and again.output == plain and "16: gave other bits when it was run again later" in again.error, "a replay that was wrong: the next start runs to its end", again.tail(20))
+        suite.check(again.status == 0 and again.output == plain and not DROPPED.search(again.error), "a replay that was wrong: the next start does not run it again, and runs to its end", again.tail(20))
+        suite.check("1 stored plans" in again.error and "another budget" not in again.error, "a replay that was wrong: what else is known is kept", again.tail(20))
+        file.unlink()
+        # Many proofs, few of them tried: where only what is dropped makes it run at all, they have to do.
+        with_plan("two_streams", file, REPLAYS_MACHINE_CODE=1)
+        plain = Run([WORKLOADS / "replays", "two_streams", ITERATIONS], environment(SOFTGPU_MEMORY="64MiB", **MODEL)).output
+        again = with_plan("two_streams", file, REPLAYS_MACHINE_CODE=1, UDNNMEM_HOST_BUDGET=0)
+        suite.check(again.status == 0 and again.output == plain and DROPPED.search(again.error), "untried proofs and no host memory: it runs", again.tail(20))
 
 
 def flipped(suite):

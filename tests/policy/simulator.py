@@ -314,7 +314,7 @@ class Simulator:
                     if b in wanted:
                         raise Invalid(f"{where}: op {j} updates buffer {b} in place, and no earlier op of the chain makes it")
                     state.add(b)
-                elif trace.last_writer(b, j) != trace.last_writer(b, k):
+                if not (b in state and trace.persistent[b]) and trace.last_writer(b, j) != trace.last_writer(b, k):
                     raise Invalid(f"{where}: op {j} reads buffer {b}, which was written since")
                 needs.append(b)
             outputs = [b for b in trace.writes[j] if b not in state]

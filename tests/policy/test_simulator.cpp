@@ -95,6 +95,16 @@ TEST_CASE("drop and replay: chains, intermediates, state, in-place writers", "[s
     CHECK(simulate(t, machine(95), {"", {}, {drop(3, 2)}}).error.find("op 5") != std::string::npos);
 }
 
+TEST_CASE("replay: what an op overwrites and what does not last is no state", "[simulator]") {
+    // Op 1 makes b1 of b0, and changes b0: run again later it would find b0 as it left it.
+    Builder builder;
+    builder.buffer(40).buffer(40).buffer(80);
+    builder.op(10, {}, {0}).op(10, {0}, {0, 1}).op(10, {}, {2}).op(10, {0, 1}, {});
+    const auto t = builder.replayable().trace();
+    CHECK(simulate(t, machine(120), {"", {}, {drop(1, 1), replay(3, {1}, {1})}}).error.find("overwritten") != std::string::npos);
+    CHECK(simulate(t, machine(200), {"", {}, {drop(1, 1), replay(3, {0, 1}, {1})}}).valid);
+}
+
 TEST_CASE("steady state: what starts off the device ends there, and queues carry over", "[simulator]") {
     const auto t = Builder().persistent(100).buffer(100).op(10, {0}, {0}).op(300, {}, {}).op(10, {}, {1}).trace();
     // Prefetched for op 0 at the start: 110 + 10 + 300 + 10; evicted dirty after op 0, gone long before op 2.
