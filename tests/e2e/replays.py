@@ -26,6 +26,7 @@ OTHERS["exchanged"] = "49 of 52 ops may be run again"
 SAMPLE = ("held", "held_longer", "append", "exchanged", "ends", "counter", "beside_table", "two_streams", "captured", "evaluated", "second_device", "streams", "gated_wait", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "global_counter", "table_writer")
 PROMISED = re.compile(r": (\d+) us promised, .* (\d+) dropped for good")
 FOLLOWED = re.compile(r"on the device (\d+) us by plan")
+DENIED = re.compile(r"kernel \S+ gave other bits when it was run again later: never again")
 DROPPED = re.compile(r"(\d+) buffers dropped and computed again")
 
 
@@ -100,7 +101,8 @@ def with_plan(kind, file, **options):
 def machine_code(suite):
     """Kernels of an image without PTX. What they keep where no argument leads (here in variables that the image does not tell of) is
     noticed before anything is dropped for it."""
-    for kind, variables in (("pure", 1), ("with_state", 1), ("held", 1), ("module_variable", 1), ("constant", 1), ("module_variable", 2)):
+    every = [(kind, 1) for kind in OTHERS] if FULL else []
+    for kind, variables in (*every, ("pure", 1), ("with_state", 1), ("held", 1), ("module_variable", 1), ("constant", 1), ("module_variable", 2)):
         what = f"{kind}, machine code" + (" with variables" if variables == 2 else "")
         command = [WORKLOADS / "replays", kind, ITERATIONS]
         plain = Run(command, environment(SOFTGPU_MEMORY="64MiB", REPLAYS_MACHINE_CODE=variables, **MODEL))
@@ -112,6 +114,8 @@ def machine_code(suite):
         elif kind in MAY:
             suite.check("whose code was not read gave the same bits" in done.error and dropped and int(dropped[1]) >= ITERATIONS, f"{what}: tried, then dropped and computed again", done.tail(12))
             suite.check(followed and int(followed[1]), f"{what}: measured once it was tried", done.tail(12))
+        elif kind in OTHERS:
+            suite.check(not DENIED.search(done.error), f"{what}: nothing is denied", done.tail(12))
         else:
             suite.check(f"kernel {kind} gave other bits when it was run again later: never again" in done.error, f"{what}: tried and denied", done.tail(12))
 
