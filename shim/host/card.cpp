@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "shim/host/descriptor.hpp"
+
 namespace udnnmem::host {
 namespace {
 
@@ -35,7 +37,7 @@ struct flock byte(int slot) {
 
 Gathering::Gathering(std::string_view name) {
     const std::string in = folder();
-    if (!in.empty()) file_ = ::open((in + "/" + std::string(name)).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (!in.empty()) file_ = above_standard(::open((in + "/" + std::string(name)).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
 }
 
 bool Gathering::join(Bytes figure) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "shim/host/descriptor.hpp"
 #include "shim/options/pattern.hpp"
 
 namespace udnnmem::log {
@@ -18,7 +19,8 @@ std::atomic<Level> level{Level::warn};
 
 namespace {
 
-std::atomic<int> descriptor{STDERR_FILENO};
+// Where lines go; -1: nowhere.
+std::atomic<int> standard{STDERR_FILENO}, descriptor{STDERR_FILENO};
 
 // Keeps errno as the program left it.
 class KeepErrno {
@@ -55,6 +57,7 @@ namespace detail {
 void write(Level level, const char* text, std::size_t length) noexcept {
     const KeepErrno keep;
     const int file = descriptor.load(std::memory_order_acquire);
+    if (file < 0) return;
     Line line;
     if (file == STDERR_FILENO) {
         line.add("udnnmem: ");
@@ -75,20 +78,29 @@ void write(Level level, const char* text, std::size_t length) noexcept {
 
 void write_note(const char* text, std::size_t length) noexcept {
     const KeepErrno keep;
+    const int file = standard.load(std::memory_order_relaxed);
+    if (file < 0) return;
     Line line;
     line.add("udnnmem: ");
     line.add(text, length);
-    line.send(STDERR_FILENO);
+    line.send(file);
 }
 
 }  // namespace detail
+
+void find_stderr() noexcept {
+    const KeepErrno keep;
+    if (::fcntl(STDERR_FILENO, F_GETFD) >= 0 || errno != EBADF) return;
+    standard.store(-1, std::memory_order_relaxed);
+    descriptor.store(-1, std::memory_order_release);
+}
 
 void configure(Level level, const Pattern& file) noexcept try {
     const KeepErrno keep;
     detail::level.store(level, std::memory_order_relaxed);
     if (file.off()) return;
     const std::string path = expand_pattern(file.text);
-    const int opened = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
+    const int opened = host::above_standard(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
     if (opened < 0) {
         // A pipe without a reader would be waited for.
         warn("cannot open UDNNMEM_DEBUG_FILE {}: {}; messages go to stderr", path, errno == ENXIO ? "nobody reads from it" : std::strerror(errno));

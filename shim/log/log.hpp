@@ -5,7 +5,7 @@
 //   - One line is one write(2) of at most 1 KiB, so that lines of several threads and processes never mix.
 //   - No allocation, no lock, no stream; errno is what it was. A line that cannot be written is lost, the
 //     program never hears of it. Line ends and control characters inside a message become spaces.
-//   - Before configure() the level is warn and lines go to stderr.
+//   - Before configure() the level is warn and lines go to stderr; without one (find_stderr()), nowhere.
 #pragma once
 
 #include <fmt/format.h>
@@ -23,6 +23,9 @@ inline constexpr std::size_t longest = 1024;
 void write(Level level, const char* text, std::size_t length) noexcept;
 void write_note(const char* text, std::size_t length) noexcept;
 }  // namespace detail
+
+// Called before the program runs: where stderr is closed by then, what has its number later is a file of the program's.
+void find_stderr() noexcept;
 
 // Sets the level, and a file's pattern (off: stderr), which is expanded and opened for appending here.
 // Where it cannot be opened lines go to stderr, and one says so. Not to be called from two threads at once.

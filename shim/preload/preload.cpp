@@ -28,6 +28,7 @@ void register_math_calls() {
 
 __attribute__((constructor)) void install_handlers() {
     using namespace udnnmem;
+    log::find_stderr();
     register_math_calls();
     if (switched_off()) {
         interpose::close_doors();

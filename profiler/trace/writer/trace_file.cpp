@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "shim/host/descriptor.hpp"
+
 namespace udnnmem::profiler {
 
 TraceFile::~TraceFile() {
@@ -27,10 +29,10 @@ int TraceFile::would_open(const std::string& path) {
 }
 
 int TraceFile::open(const std::string& path) {
-    file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666);
+    file_ = host::above_standard(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666));
     if (file_ < 0 && errno == EEXIST) {
         if (!is_character_device(path)) return error_ = EEXIST;
-        file_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
+        file_ = host::above_standard(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
     }
     if (file_ < 0) return error_ = errno;
     if (path.size() > 4 && path.compare(path.size() - 4, 4, ".zst") == 0) {

@@ -115,6 +115,27 @@ TEST_CASE("a debug file takes the lines, with time and thread; one that cannot b
     std::filesystem::remove_all(folder);
 }
 
+TEST_CASE("without stderr lines go nowhere but to a file that is named, and never into the program's own") {
+    const std::string folder = std::filesystem::temp_directory_path() / ("udnnmem-log-" + std::to_string(::getpid()));
+    std::filesystem::create_directory(folder);
+    const auto run = [&](const Pattern& file) {
+        stderr_of([&] {
+            ::close(STDERR_FILENO);
+            log::find_stderr();
+            log::configure(Level::warn, file);
+            if (::open((folder + "/mine").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600) != STDERR_FILENO) ::abort();
+            log::warn("w");
+            log::note("n");
+        });
+        return contents(folder + "/mine");
+    };
+    CHECK(run({}).empty());
+    CHECK(run(Pattern{folder + "/none/log"}).empty());
+    CHECK(run(Pattern{folder + "/log"}).empty());
+    CHECK(contents(folder + "/log").find(" warning: w\n") != std::string::npos);
+    std::filesystem::remove_all(folder);
+}
+
 TEST_CASE("errno stays, and a closed stderr is no harm") {
     stderr_of([] {
         ::close(STDERR_FILENO);

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""What a process may be started in: without stdin, stdout or stderr.
+
+Each time the program does what it does without us, and its own files hold what it wrote, no more.
+"""
+import os, pathlib, subprocess, sys, tempfile
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.e2e.harness import PATIENCE, Suite, environment
+
+# A program that has 1 MiB of the device and launches a kernel on it, with which a trace begins; it goes on by what is added.
+DRIVER = """
+import ctypes, os, sys, time
+cuda = ctypes.CDLL("libcuda.so.1")
+PTX = b".version 7.0\\n.target sm_70\\n.address_size 64\\n.visible .entry nothing(.param .u64 at) { ret; }\\n"
+def use():
+    context, at, module, kernel = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_void_p(), ctypes.c_void_p()
+    assert not cuda.cuInit(0) and not cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) and not cuda.cuCtxSetCurrent(context)
+    assert not cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(1 << 20)) and not cuda.cuModuleLoadData(ctypes.byref(module), PTX)
+    assert not cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"nothing") and not cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, (ctypes.c_void_p * 1)(ctypes.addressof(at)), None)
+    assert not cuda.cuCtxSynchronize()
+    return at
+"""
+
+
+def python(then, **how):
+    """Runs it under the library, with its end awaited."""
+    options = how.pop("options", {})
+    how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}
+    return subprocess.run([sys.executable, "-S", "-c", DRIVER + then], env=environment(preload=True, SOFTGPU_MEMORY="64MiB", **options), text=True, timeout=15 * PATIENCE, **how)
+
+
+def closed(suite, folder):
+    then = f"""
+use()
+for _ in range(1000): time.sleep(0.01) if not os.path.exists("{folder}/trace.jsonl") else None
+taken = [os.readlink(f"/proc/self/fd/{{n}}") for n in range(3) if os.path.islink(f"/proc/self/fd/{{n}}")]
+files = [os.open("{folder}/" + name, os.O_WRONLY | os.O_CREAT, 0o600) for name in "abc"]
+for file in files: os.write(file, b"mine")
+with open("{folder}/taken", "w") as out: out.write(" ".join(taken))
+"""
+    done = python(then, options={"UDNNMEM_TRACE": f"{folder}/trace.jsonl", "UDNNMEM_DEBUG": "info"}, stdin=None, stdout=None, stderr=None, preexec_fn=lambda: os.closerange(0, 3))
+    suite.check(done.returncode == 0, "0 to 2 closed: the program runs", f"    {done.returncode}")
+    held = [(folder / name).read_text() for name in "abc"]
+    suite.check(held == ["mine"] * 3, "0 to 2 closed: the program's files hold what it wrote", f"    {held}")
+    taken = (folder / "taken").read_text()
+    suite.check("udnnmem" not in taken and "trace" not in taken, "0 to 2 closed: no file of ours has such a number", f"    {taken}")
+    suite.check('"last":true' in (folder / "trace.jsonl").read_text(), "0 to 2 closed: the trace is whole")
+
+    done = python(f'sys.exit(use() and 0 if os.open("{folder}/d", os.O_WRONLY | os.O_CREAT, 0o600) == 2 else 1)', options={"UDNNMEM_DEBUG": "info"}, stderr=None, preexec_fn=lambda: os.close(2))
+    suite.check(done.returncode == 0 and not (folder / "d").read_text(), "stderr closed: no line of ours goes into the program's file", (folder / "d").read_text())
+
+
+def main():
+    suite = Suite()
+    with tempfile.TemporaryDirectory() as name:
+        closed(suite, pathlib.Path(name))
+    suite.finish()
+
+
+if __name__ == "__main__":
+    main()
