@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "shim/host/descriptor.hpp"
+#include "shim/host/write_signals.hpp"
 
 namespace udnnmem::host {
 namespace {
@@ -42,6 +43,7 @@ Gathering::Gathering(std::string_view name) {
 
 bool Gathering::join(Bytes figure) {
     if (file_ < 0) return false;
+    const WithoutWriteSignals quietly;
     for (int slot = 0; slot < slots; ++slot) {
         struct flock lock = byte(slot);
         if (::fcntl(file_, F_SETLK, &lock) != 0) continue;

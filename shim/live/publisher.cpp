@@ -14,6 +14,7 @@
 
 #include "shim/host/descriptor.hpp"
 #include "shim/host/quiet_thread.hpp"
+#include "shim/host/write_signals.hpp"
 #include "shim/live/page.hpp"
 
 namespace udnnmem::live {
@@ -72,6 +73,7 @@ Publisher::Publisher(std::function<std::string()> figures, std::function<void()>
         State& s = *state;
         s.figures = std::move(figures);
         s.thread_started = std::move(thread_started);
+        const host::WithoutWriteSignals quietly;   // a limit for files is one for this, too
         s.file = host::above_standard(::memfd_create(page_name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
         if (s.file < 0 || ::ftruncate(s.file, sizeof(Page)) != 0 || ::fcntl(s.file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return;
         void* const at = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, s.file, 0);

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "shim/host/descriptor.hpp"
+#include "shim/host/write_signals.hpp"
 #include "shim/options/pattern.hpp"
 
 namespace udnnmem::log {
@@ -45,6 +46,7 @@ struct Line {
 
     void send(int file) {
         text[length++] = '\n';
+        const host::WithoutWriteSignals quietly;
         while (::write(file, text, length) < 0 && errno == EINTR) {
         }
     }

@@ -4,7 +4,7 @@
 // Invariants
 //   - One line is one write(2) of at most 1 KiB, so that lines of several threads and processes never mix.
 //   - No allocation, no lock, no stream; errno is what it was. A line that cannot be written is lost, the
-//     program never hears of it. Line ends and control characters inside a message become spaces.
+//     program never hears of it, by a signal neither. Line ends and control characters inside a message become spaces.
 //   - Before configure() the level is warn and lines go to stderr; without one (find_stderr()), nowhere.
 #pragma once
 

@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "shim/host/descriptor.hpp"
+#include "shim/host/write_signals.hpp"
 
 namespace udnnmem::preload {
 namespace {
@@ -90,6 +91,7 @@ void write_link(const std::string& card, const pager::LinkSpeeds& speeds) noexce
     const std::string path = place + file_of(card), made = fmt::format("{}.{}", path, ::getpid());
     const int file = host::above_standard(::open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     if (file < 0) return;
+    const host::WithoutWriteSignals quietly;
     const bool written = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
     ::close(file);
     if (!written || ::rename(made.c_str(), path.c_str()) != 0) ::unlink(made.c_str());

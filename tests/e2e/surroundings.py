@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a process may be started in: without stdin, stdout or stderr.
+"""What a process may be started in: without stdin, stdout or stderr; with a stderr that nobody reads; with no room in files.
 
 Each time the program does what it does without us, and its own files hold what it wrote, no more.
 """
@@ -9,7 +9,7 @@ from tests.e2e.harness import PATIENCE, Suite, environment
 
 # A program that has 1 MiB of the device and launches a kernel on it, with which a trace begins; it goes on by what is added.
 DRIVER = """
-import ctypes, os, sys, time
+import ctypes, os, resource, signal, sys, time
 cuda = ctypes.CDLL("libcuda.so.1")
 PTX = b".version 7.0\\n.target sm_70\\n.address_size 64\\n.visible .entry nothing(.param .u64 at) { ret; }\\n"
 def use():
@@ -50,10 +50,22 @@ with open("{folder}/taken", "w") as out: out.write(" ".join(taken))
     suite.check(done.returncode == 0 and not (folder / "d").read_text(), "stderr closed: no line of ours goes into the program's file", (folder / "d").read_text())
 
 
+def unwritable(suite, folder):
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = python("signal.signal(signal.SIGPIPE, signal.SIG_DFL); use()", options={"UDNNMEM_DEBUG": "info"}, stderr=theirs)
+    os.close(theirs)
+    suite.check(done.returncode == 0, "nobody reads stderr: the program runs", f"    {done.returncode}")
+    with open(folder / "stderr", "w") as file:   # the software GPU's memory is a file, too: it has what it needs by then
+        done = python("use(); signal.signal(signal.SIGXFSZ, signal.SIG_DFL); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))", options={"UDNNMEM_TRACE": f"{folder}/full.jsonl"}, stderr=file)
+    suite.check(done.returncode == 0, "no file may grow: the program ends as it does", f"    {done.returncode}")
+
+
 def main():
     suite = Suite()
     with tempfile.TemporaryDirectory() as name:
         closed(suite, pathlib.Path(name))
+        unwritable(suite, pathlib.Path(name))
     suite.finish()
 
 

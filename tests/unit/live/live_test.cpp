@@ -1,5 +1,6 @@
 // A page is found by who may look into the process, answers whoever asks, and a process that cannot answer is an error.
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -87,4 +88,17 @@ TEST_CASE("children, stopped and ended processes") {
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     close(ready[0]), close(ready[1]);
+}
+
+TEST_CASE("where no file may be that long there is no page, and no signal") {
+    const pid_t child = fork();
+    if (child == 0) {
+        const rlimit none{0, 0};
+        setrlimit(RLIMIT_FSIZE, &none);
+        live::Publisher publisher([] { return std::string(); }, [] {});
+        _exit(live::Process::open(getpid()) ? 1 : 0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    CHECK(status == 0);
 }

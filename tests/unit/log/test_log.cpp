@@ -1,5 +1,8 @@
 // Lines as they arrive: levels, one write a line, once-only messages, a debug file, errno untouched.
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -113,6 +116,41 @@ TEST_CASE("a debug file takes the lines, with time and thread; one that cannot b
     CHECK(stderr_of([&] { log::configure(Level::warn, Pattern{folder + "/pipe"}); }) ==
           "udnnmem: warning: cannot open UDNNMEM_DEBUG_FILE " + folder + "/pipe: nobody reads from it; messages go to stderr\n");
     std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a line that nobody reads, or that a file may not hold, is no signal to the program") {
+    const auto survives = [](auto prepare) {
+        stderr_of([&] {   // it requires that the child ends by itself
+            prepare();
+            errno = E2BIG;
+            log::warn("w");
+            log::note("n");
+            sigset_t pending, blocked;
+            sigpending(&pending);
+            sigprocmask(SIG_BLOCK, nullptr, &blocked);
+            if (errno != E2BIG || sigismember(&pending, SIGPIPE) != sigismember(&blocked, SIGPIPE) || sigismember(&blocked, SIGXFSZ)) ::abort();
+        });
+    };
+    const auto pipe_without_reader = [] {
+        int ends[2];
+        if (::pipe(ends) != 0) ::abort();
+        ::dup2(ends[1], STDERR_FILENO);
+        ::close(ends[0]);
+    };
+    survives(pipe_without_reader);
+    survives([&] {   // a signal that the program holds back itself stays
+        pipe_without_reader();
+        sigset_t own;
+        sigemptyset(&own);
+        sigaddset(&own, SIGPIPE);
+        sigprocmask(SIG_BLOCK, &own, nullptr);
+        ::raise(SIGPIPE);
+    });
+    survives([] {
+        ::dup2(::memfd_create("full", 0), STDERR_FILENO);
+        const rlimit none{0, 0};
+        ::setrlimit(RLIMIT_FSIZE, &none);
+    });
 }
 
 TEST_CASE("without stderr lines go nowhere but to a file that is named, and never into the program's own") {
