@@ -19,7 +19,7 @@ namespace udnnmem::host {
 class Gathering {
   public:
     explicit Gathering(std::string_view name);  // letters, digits and dashes
-    // Becomes a member, which tells `figure` to the others. False: no file, or 128 members are there.
+    // Becomes a member, which tells `figure` to the others where there is room for it. False: no file, or 128 members are there.
     bool join(Bytes figure);
     struct Members {
         int count = 0;
@@ -36,6 +36,7 @@ class Gathering {
 struct CardShare {
     int ranks = 1;       // on this card, this one included
     Bytes free;          // the most that any of them found free when it came
+    bool seen = true;    // false: others that are here are not counted, for lack of a file
 };
 
 // Joins those on `card` (by its UUID), and where the launcher has started more than one rank here (`expected`), waits at most

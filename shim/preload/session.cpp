@@ -232,6 +232,7 @@ std::size_t Session::share_of(CUdevice device, std::size_t free) {
     if (card.empty()) return free;
     const host::CardShare share = host::share_card(card, Bytes(static_cast<std::int64_t>(free)), host::ranks_here(), kPatience);
     ranks_on_[device & 63] = share.ranks;
+    if (!share.seen && host::ranks_here() > 1) UDNNMEM_LOG_ONCE(warn, "{} ranks are expected here and cannot find each other, which needs a file in /dev/shm: if they share a card, set UDNNMEM_BUDGET to each one's part of it", host::ranks_here());
     return std::min(free, static_cast<std::size_t>(share.free.value) / static_cast<std::size_t>(share.ranks));
 }
 

@@ -71,6 +71,13 @@ def main():
     for r in launch(2, lambda rank: {"SOFTGPU_CARD": card}, UDNNMEM_BUDGET="8MiB"):
         suite.check(r.status == 0 and r.budget == 8.0, "a budget that is set is not divided", r.error)
 
+    # Without a place for files a rank is told to divide by hand. /dev/shm is read-only for this one.
+    if subprocess.run(["unshare", "-rm", "true"], stderr=subprocess.DEVNULL).returncode == 0:
+        jail = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o ro none /dev/shm && exec "$@"', "sh"]
+        for size, said in ((2, 1), (1, 0)):
+            blind = Run(jail + PROGRAM, environment(preload=True, SOFTGPU_MEMORY=f"{MEMORY}MiB", SOFTGPU_CARD=card, LOCAL_WORLD_SIZE=size))
+            suite.check(blind.status == 0 and blind.error.count("cannot find each other") == said, f"no files in /dev/shm, {size} expected: said {said} times", blind.error)
+
     # One that was killed counts no more.
     env = environment(preload=True, SOFTGPU_MEMORY=f"{MEMORY}MiB", SOFTGPU_CARD=card)
     killed = subprocess.Popen([WORKLOADS / "digits-driver", "--depth", "12", "--width", "32", "--batch", "256", "--iterations", "100000"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

@@ -1,0 +1,1 @@
+$(call unit_test,host,$(wildcard tests/unit/host/*.cpp),host)
