@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "shim/host/descriptor.hpp"
@@ -24,6 +27,23 @@ std::string folder() {
     struct stat s{};
     const bool ours = ::lstat(path.c_str(), &s) == 0 && S_ISDIR(s.st_mode) && s.st_uid == ::getuid() && (s.st_mode & 0077) == 0;
     return ours ? path : std::string();
+}
+
+// Ranks of one job on this machine have one parent, the launcher or its agent: which one it is, among all that have been or
+// are in another pid namespace, and what it says of the job to keep apart those that it starts at once.
+std::string job_name() {
+    const std::string parent = std::to_string(::getppid());
+    struct stat pids{};
+    ::stat("/proc/self/ns/pid", &pids);
+    std::string line, started;
+    std::getline(std::ifstream("/proc/" + parent + "/stat"), line);
+    std::istringstream fields(line.substr(line.rfind(')') + 1));   // a program's name may hold anything
+    for (int field = 3; field <= 22; ++field) fields >> started;
+    std::string name = "job-" + std::to_string(pids.st_ino) + "-" + parent + "-" + started;
+    for (const char* variable : {"MASTER_PORT", "TORCHELASTIC_RUN_ID"})
+        if (const char* const value = std::getenv(variable)) name += "-" + std::string(value);
+    std::replace(name.begin(), name.end(), '/', '_');
+    return name;
 }
 
 struct flock byte(int slot) {
@@ -71,8 +91,7 @@ Gathering::Members Gathering::members() const {
 CardShare share_card(std::string_view card, Bytes free, int expected, std::chrono::milliseconds patience) {
     Gathering here("card-" + std::string(card));
     if (!here.join(free)) return {1, free, false};
-    // Ranks of one job on this machine have one parent: the launcher, or its agent.
-    Gathering job("job-" + std::to_string(::getppid()));
+    Gathering job(job_name());
     const bool counted = expected > 1 && job.join(Bytes(0));
     const auto until = std::chrono::steady_clock::now() + patience;
     auto now_here = here.members();

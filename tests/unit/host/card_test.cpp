@@ -73,6 +73,11 @@ TEST_CASE("ranks of one job wait for each other, and count who is on their card"
     for (const Told& t : told({card(1), card(2)}, 2)) CHECK((t.share.ranks == 1 && t.after < kPatience));
 }
 
+TEST_CASE("ranks of another job of the same parent are not waited for, nor taken for one's own") {
+    for (const char* variable : {"MASTER_PORT", "TORCHELASTIC_RUN_ID"})
+        for (const Told& t : told({card(5), card(6)}, 2, [=](int rank) { setenv(variable, std::to_string(29500 + rank).c_str(), 1); })) CHECK((t.share.ranks == 1 && t.after >= kPatience));
+}
+
 TEST_CASE("a place that has no room for figures counts its ranks all the same") {
     for (const Told& t : told({card(3), card(3)}, 2, [](int) { limit(RLIMIT_FSIZE, 0); })) CHECK((t.share.ranks == 2 && t.share.seen));
 }
