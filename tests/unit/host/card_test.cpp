@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -76,6 +78,20 @@ TEST_CASE("ranks of one job wait for each other, and count who is on their card"
 TEST_CASE("ranks of another job of the same parent are not waited for, nor taken for one's own") {
     for (const char* variable : {"MASTER_PORT", "TORCHELASTIC_RUN_ID"})
         for (const Told& t : told({card(5), card(6)}, 2, [=](int rank) { setenv(variable, std::to_string(29500 + rank).c_str(), 1); })) CHECK((t.share.ranks == 1 && t.after >= kPatience));
+}
+
+TEST_CASE("a job leaves nothing behind but the empty file that all jobs have") {
+    const auto ours = [] {   // others of this user may run, whose files go by their own parents and cards
+        std::set<std::string> names;
+        for (const auto& entry : std::filesystem::directory_iterator("/dev/shm/udnnmem-" + std::to_string(getuid())))
+            if (const std::string name = entry.path().filename(); name.find("-" + std::to_string(getpid())) != name.npos) names.insert(name);
+        return names;
+    };
+    const auto before = ours();
+    told({card(7)}, 1, [](int) { setenv("MASTER_PORT", "1", 1); });
+    told({card(7), card(7)}, 2, [](int) { setenv("MASTER_PORT", "2", 1); });
+    CHECK(ours() == before);
+    CHECK(std::filesystem::file_size("/dev/shm/udnnmem-" + std::to_string(getuid()) + "/jobs") == 0);
 }
 
 TEST_CASE("a place that has no room for figures counts its ranks all the same") {
