@@ -1,7 +1,9 @@
 """Put on PYTHONPATH by libudnnmem.so for a Python that has CuPy: when the program imports it, its arrays come from the
 stream-ordered allocator instead of CuPy's own pool, so that each is a buffer of its own. What the program sets itself
 later stands. Another sitecustomize that would have been found is run as ever."""
-import sys
+import _thread, sys
+
+_looking = _thread._local()  # a thread that asks the other finders is not answered here
 
 
 class _AfterCuPy:
@@ -9,17 +11,22 @@ class _AfterCuPy:
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name != "cupy":
+        if name != "cupy" or getattr(_looking, "on", False):
             return None
-        sys.meta_path.remove(_AfterCuPy)
         import importlib.util
-        spec = importlib.util.find_spec(name)
+        _looking.on = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            _looking.on = False
         run = getattr(getattr(spec, "loader", None), "exec_module", None)
         if run is None:
             return spec
 
         def exec_module(module):
             run(module)
+            if _AfterCuPy in sys.meta_path:
+                sys.meta_path.remove(_AfterCuPy)
             try:
                 module.cuda.set_allocator(module.cuda.MemoryAsyncPool().malloc)
             except Exception as error:  # no device, no driver, another CuPy: it goes on with its own

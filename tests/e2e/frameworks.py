@@ -64,6 +64,8 @@ def main():
         install("cupy_cuda13x", "14.2.0", CUPY)
         allocator = "import cupy; print(cupy.cuda.allocator)"
         shows("ours", "CuPy takes the stream-ordered allocator", command=[python, "-c", allocator])
+        shows("ours", "also after a look whether it is there", command=[python, "-c", f"import importlib.util; assert importlib.util.find_spec('cupy'); {allocator}"])
+        shows("ours False", "once: then the finder is gone", command=[python, "-c", "import sys, cupy; print(cupy.cuda.allocator, any('CuPy' in repr(f) for f in sys.meta_path))"])
         shows("its own pool", "CuPy is left alone when that is switched off", command=[python, "-c", allocator], UDNNMEM_FRAMEWORKS="off")
         shows("None", "what the program sets itself stands", command=[python, "-c", "import cupy; cupy.cuda.set_allocator(None); print(cupy.cuda.allocator)"])
         (folder / "mine").mkdir()
