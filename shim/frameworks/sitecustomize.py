@@ -30,7 +30,8 @@ class _AfterCuPy:
             try:
                 module.cuda.set_allocator(module.cuda.MemoryAsyncPool().malloc)
             except Exception as error:  # no device, no driver, another CuPy: it goes on with its own
-                print(f"udnnmem: CuPy keeps its own pool: {error}", file=sys.stderr)
+                if sys.stderr:  # print() takes stdout without one
+                    print(f"udnnmem: CuPy keeps its own pool: {error}", file=sys.stderr)
 
         spec.loader.exec_module = exec_module
         return spec

@@ -73,6 +73,7 @@ def main():
         shows("mine\nours", "another sitecustomize runs too", command=[python, "-c", allocator], PYTHONPATH=str(folder / "mine"))
         (packages / "cupy/__init__.py").write_text("class cuda: pass")
         shows("<class 'cupy.cuda'>\nudnnmem: CuPy keeps its own pool: type object 'cuda' has no attribute 'set_allocator'", "a CuPy that is not as expected goes on", command=[python, "-c", "import cupy; print(cupy.cuda)"])
+        shows("<class 'cupy.cuda'>", "and nothing of that goes into stdout where stderr is closed", command=["sh", "-c", f"{python} -c 'import cupy; print(cupy.cuda)' 2>&-"])
 
         def doctor(**more):
             done = subprocess.run([tool, "doctor"], env={**plain, "PATH": f"{python.parent}:{os.environ['PATH']}", **more}, capture_output=True, text=True, cwd=folder)
