@@ -56,6 +56,12 @@ std::vector<std::string_view> variables_of(std::string_view pattern) {
     return names;
 }
 
+bool names_process(std::string_view pattern) {
+    bool does = false;
+    walk(pattern, [](std::string_view) {}, [&](char letter, std::string_view) { does |= letter == 'p'; }, [](std::string_view) { return true; });
+    return does;
+}
+
 std::string expand_pattern(std::string_view pattern) {
     std::string path;
     walk(pattern, [&](std::string_view text) { path += text; },

@@ -16,6 +16,9 @@ Expected<void> check_pattern(std::string_view pattern);
 // Names of the variables that a pattern takes (%q{VAR}), parts of `pattern`.
 std::vector<std::string_view> variables_of(std::string_view pattern);
 
+// Whether it has %p: what goes by that name is this process' alone, or a former one's.
+bool names_process(std::string_view pattern);
+
 // The file name that a pattern means in this process, now. A pattern that check_pattern() refuses is
 // expanded with its wrong sequences as they stand. Thread-safe if nobody changes the environment.
 std::string expand_pattern(std::string_view pattern);

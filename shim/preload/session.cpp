@@ -248,6 +248,7 @@ void Session::open_trace() {
     gethostname(host, sizeof host - 1);
     profiler::TraceWriter::Settings settings;
     settings.path = expand_pattern(options_.trace.text);
+    settings.numbered = names_process(options_.trace.text);   // a program that became another by exec has had this name
     settings.header.name = program_invocation_short_name;
     settings.header.version = UDNNMEM_VERSION;
     settings.header.host = host;

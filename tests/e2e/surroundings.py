@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What a process may be started in: without stdin, stdout or stderr; with a stderr that nobody reads; with no room in files.
+"""What a process may be started in: without stdin, stdout or stderr; with a stderr that nobody reads; with no room in files; by
+exec of one that ran under the library.
 
 Each time the program does what it does without us, and its own files hold what it wrote, no more.
 """
@@ -61,11 +62,20 @@ def unwritable(suite, folder):
     suite.check(done.returncode == 0, "no file may grow: the program ends as it does", f"    {done.returncode}")
 
 
+def executed(suite, folder):
+    done = python("use(); time.sleep(1); os.execv(sys.executable, [sys.executable, '-S', '-c', os.environ['PROGRAM']])",
+                  options={"UDNNMEM_TRACE": f"{folder}/exec.%p.jsonl.zst", "PROGRAM": DRIVER + "use()"})
+    traces = sorted(folder.glob("exec.*"), key=lambda path: len(path.name))
+    suite.check(done.returncode == 0 and len(traces) == 2 and traces[1].name == traces[0].name.replace(".jsonl", ".2.jsonl"), "exec: a trace for each program", f"    {[t.name for t in traces]}\n{done.stderr}")
+    suite.check(f"trace {traces[-1]}" in done.stderr and f"udnnmem report {traces[-1]}" in done.stderr, "exec: the second one's is named", done.stderr)
+
+
 def main():
     suite = Suite()
     with tempfile.TemporaryDirectory() as name:
         closed(suite, pathlib.Path(name))
         unwritable(suite, pathlib.Path(name))
+        executed(suite, pathlib.Path(name))
     suite.finish()
 
 

@@ -28,6 +28,15 @@ int TraceFile::would_open(const std::string& path) {
     return ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
 }
 
+std::string TraceFile::unused(const std::string& path) {
+    std::size_t stem = path.size();
+    for (const std::string_view ending : {".zst", ".jsonl"})
+        if (std::string_view(path).substr(0, stem).ends_with(ending)) stem -= ending.size();
+    std::string name = path;
+    for (int n = 2; n < 1000 && would_open(name) == EEXIST; ++n) name = path.substr(0, stem) + "." + std::to_string(n) + path.substr(stem);
+    return name;
+}
+
 int TraceFile::open(const std::string& path) {
     file_ = host::above_standard(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666));
     if (file_ < 0 && errno == EEXIST) {

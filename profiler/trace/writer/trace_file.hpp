@@ -22,6 +22,8 @@ class TraceFile {
     int open(const std::string& path);
     // What open() would return now, without making anything.
     static int would_open(const std::string& path);
+    // `path`, or where it exists NAME.2.jsonl.zst and so on for NAME.jsonl.zst: the first that does not.
+    static std::string unused(const std::string& path);
     int append(std::string_view lines);
     int flush();
     int finish();  // ends the frame and closes

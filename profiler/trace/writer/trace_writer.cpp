@@ -66,7 +66,11 @@ std::string summary_line(const RunSummary& summary, std::int64_t dropped, bool l
 }  // namespace
 
 struct TraceWriter::State {
-    explicit State(Settings given) : settings(std::move(given)), promising(TraceFile::would_open(settings.path) == 0), ring(settings.queue) {
+    static Settings numbered(Settings s) {
+        if (s.numbered) s.path = TraceFile::unused(s.path);
+        return s;
+    }
+    explicit State(Settings given) : settings(numbered(std::move(given))), promising(TraceFile::would_open(settings.path) == 0), ring(settings.queue) {
         watch_forks();
         born = generation.load(std::memory_order_relaxed);
         pthread_condattr_t monotonic;

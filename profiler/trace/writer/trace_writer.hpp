@@ -24,6 +24,7 @@ class TraceWriter {
   public:
     struct Settings {
         std::string path;                                // expanded
+        bool numbered = false;                           // where it exists when the writer is made, a number comes into its name
         RunHeader header;
         std::function<void(const char* message)> warn;   // called at most once, from the writer's thread
         std::function<RunSummary()> figures;             // called from the writer's thread about twice a second and at

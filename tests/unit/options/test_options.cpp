@@ -219,6 +219,8 @@ TEST_CASE("patterns: every sequence, and none that is unknown") {
     CHECK(expand_pattern("%p") == std::to_string(::getpid()));
     CHECK(expand_pattern("%h").find('%') == std::string::npos);
     CHECK_FALSE(expand_pattern("%h").empty());
+    CHECK((names_process("a.%p") && names_process("%h%p.%%")));
+    CHECK_FALSE((names_process("%%p") || names_process("%q{p}") || names_process("p")));
     for (const char* good : {"", "plain", "%h%p%%", "%q{A}"}) CHECK(check_pattern(good));
     for (const char* wrong : {"%", "%x", "a%", "%q", "%q{", "%q{}", "%qA}", "% p"}) {
         INFO(wrong);

@@ -234,6 +234,22 @@ TEST_CASE("what cannot be written costs one line and the trace") {
     CHECK(bytes_of(folder.file("taken")) == "mine");
 }
 
+TEST_CASE("a name that is taken gets a number, where it may") {
+    Folder folder;
+    for (const char* taken : {"run.jsonl.zst", "run.2.jsonl.zst", "plain.jsonl", "other.log"}) std::ofstream(folder.file(taken)) << "mine";
+    for (const auto& [name, expected] : {std::pair{"run.jsonl.zst", "run.3.jsonl.zst"}, {"plain.jsonl", "plain.2.jsonl"}, {"other.log", "other.log.2"}, {"free.zst", "free.zst"}}) {
+        Warnings warnings;
+        TraceWriter::Settings s = settings(folder.file(name), warnings);
+        s.numbered = true;
+        TraceWriter writer(std::move(s));
+        CHECK(writer.path() == folder.file(expected));
+        writer.start();
+        writer.close();
+        CHECK((writer.complete() && fs::exists(writer.path()) && warnings.count == 0));
+    }
+    CHECK(bytes_of(folder.file("run.jsonl.zst")) == "mine");
+}
+
 TEST_CASE("a file limit stops the trace, not the process, and what is there is readable") {
     Folder folder;
     const std::string path = folder.file("run.jsonl");
