@@ -91,6 +91,7 @@ class Top {
             const Json run = said ? read_answer(*said) : Json();
             if (!run.is_object()) {
                 if (!process.running()) continue;
+                if (auto again = live::Process::open(process.pid())) process = std::move(*again);   // another program by exec has a page of its own
                 const std::string why = said ? "gives figures that this version cannot read" : "does not answer (stopped?)";
                 out += arguments_.json ? Json{{"pid", process.pid()}, {"error", why}}.dump() + "\n" : fmt::format("{:>8} {}\n", process.pid(), shown(why, room(9)));
                 continue;
@@ -120,7 +121,7 @@ class Top {
     std::string rows(int pid, const Json& run) {
         const auto past = before_.find(pid);
         const Json nothing = Json::object();
-        const Json& then = past == before_.end() ? nothing : past->second;
+        const Json& then = past == before_.end() || number(past->second, "wall_ns") > number(run, "wall_ns") ? nothing : past->second;
         const double ns = std::max(1.0, static_cast<double>(number(run, "wall_ns") - number(then, "wall_ns")));
         const auto rate = [&](const Json& now, const Json& old, const char* name) { return static_cast<double>(number(now, name) - number(old, name)) / ns * 1e9; };
         std::string out;

@@ -3,6 +3,7 @@
 import fcntl, json, os, pathlib, re, signal, struct, subprocess, sys, termios, time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import BUILD, PATIENCE, WORKLOADS, Suite, environment
+from tests.e2e.surroundings import DRIVER
 
 TOOL = BUILD / "udnnmem"
 PROGRAM = [WORKLOADS / "digits-runtime", "--depth", "24", "--width", "32", "--batch", "256", "--iterations", "100000"]
@@ -89,9 +90,25 @@ def main():
         suite.check(len(said) == 1 and "does not answer" in said[0].get("error", ""), "a stopped process does not hold it up", f"    {said}")
         running[0].send_signal(signal.SIGCONT)
         suite.check(wait_for(lambda s: s["pid"] == pids[0], pids[0]), "and answers when it goes on")
+        # A program that becomes another by exec, which uses the device after a while.
+        then = "use(); input(); os.environ['UDNNMEM_POLICY'] = 'demand'; os.execv(sys.executable, [sys.executable, '-S', '-c', os.environ['PROGRAM']])"
+        env = environment(preload=True, UDNNMEM_QUIET="1", PROGRAM=DRIVER + "use(); time.sleep(1000)")
+        running.append(subprocess.Popen([sys.executable, "-S", "-c", DRIVER + then], env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        pid = running[-1].pid
+        suite.check(wait_for(lambda s: s["policy"] == "udnn" and s["allocations"] > 0, pid), "a program before its exec answers")
+        beside = subprocess.Popen([TOOL, "top", str(pid), "--json", "--interval", "0.2"], stdout=subprocess.PIPE, text=True)
+        beside.stdout.readline()
+        running[-1].stdin.write(b"\n")
+        running[-1].stdin.close()
+        later, until = {}, time.monotonic() + 10 * PATIENCE
+        while later.get("policy") != "demand" and time.monotonic() < until:
+            later = json.loads(beside.stdout.readline())
+        suite.check(later.get("policy") == "demand", "and the one after it, to who has watched before", f"    {later}")
+
         for process in running:
             process.kill()
             process.wait()
+        beside.communicate(timeout=30 * PATIENCE)
         watching.communicate(timeout=30 * PATIENCE)
         suite.check(watching.returncode == 0, "it ends when they have ended", f"    {watching.returncode}")
         status, out, error = top(pids[0], "--once")
