@@ -17,7 +17,7 @@
 
 #include "profiler/trace/writer/json_line.hpp"
 #include "shim/executor/plan_lines.hpp"
-#include "shim/host/descriptor.hpp"
+#include "profiler/trace/descriptor.hpp"
 
 namespace udnnmem::executor {
 namespace {
@@ -189,7 +189,7 @@ Expected<void> write_plans(const std::string& path, const std::string& lines) {
     int descriptor = -1;
     for (int tries = 0; descriptor < 0 && (!tries || errno == EEXIST) && tries < kTries; ++tries) {
         temporary = target + "." + hex(std::uint64_t{draw()} << 32 | draw()) + ".tmp";
-        descriptor = host::above_standard(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+        descriptor = above_standard(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     }
     std::FILE* file = descriptor < 0 ? nullptr : ::fdopen(descriptor, "wb");
     if (!file) return failed(path, std::strerror(errno));

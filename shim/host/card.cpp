@@ -14,7 +14,7 @@
 #include <sstream>
 #include <thread>
 
-#include "shim/host/descriptor.hpp"
+#include "profiler/trace/descriptor.hpp"
 #include "shim/host/write_signals.hpp"
 
 namespace udnnmem::host {

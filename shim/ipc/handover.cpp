@@ -11,7 +11,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "shim/host/descriptor.hpp"
+#include "profiler/trace/descriptor.hpp"
 #include "shim/host/quiet_thread.hpp"
 
 namespace udnnmem::ipc {
@@ -106,7 +106,7 @@ void discard(std::vector<Piece>& pieces) {
 
 bool Handover::start() {
     if (getrandom(&key_, sizeof key_, 0) != sizeof key_) return false;
-    const int made = host::above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const int made = above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (made < 0) return false;
     sockaddr_un name;
     const socklen_t size = name_of(getpid(), key_, name);
@@ -126,7 +126,7 @@ bool Handover::start() {
 void Handover::run() {
     thread_started_();
     for (;;) {
-        const int connection = host::above_standard(accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC));
+        const int connection = above_standard(accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC));
         if (connection < 0) {
             if (errno == EBADF || errno == EINVAL) return;
             usleep(10'000);  // out of descriptors: some may be closed
@@ -153,7 +153,7 @@ void Handover::answer(int connection) {
 }
 
 std::uint64_t Handover::offer(std::vector<Piece> pieces) {
-    for (Piece& p : pieces) p.descriptor = host::above_standard(p.descriptor);   // as the driver made them
+    for (Piece& p : pieces) p.descriptor = above_standard(p.descriptor);   // as the driver made them
     std::lock_guard lock(mutex_);
     if (listening_ < 0 && !start()) {
         discard(pieces);
@@ -178,7 +178,7 @@ void Handover::forked() {
 
 std::vector<Piece> fetch(pid_t pid, std::uint64_t key, std::uint64_t number) {
     std::vector<Piece> pieces;
-    const int connection = host::above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const int connection = above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (connection < 0) return pieces;
     be_patient(connection);
     sockaddr_un name;

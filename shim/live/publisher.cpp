@@ -12,7 +12,7 @@
 #include <cstring>
 #include <new>
 
-#include "shim/host/descriptor.hpp"
+#include "profiler/trace/descriptor.hpp"
 #include "shim/host/quiet_thread.hpp"
 #include "shim/host/write_signals.hpp"
 #include "shim/live/page.hpp"
@@ -74,7 +74,7 @@ Publisher::Publisher(std::function<std::string()> figures, std::function<void()>
         s.figures = std::move(figures);
         s.thread_started = std::move(thread_started);
         const host::WithoutWriteSignals quietly;   // a limit for files is one for this, too
-        s.file = host::above_standard(::memfd_create(page_name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+        s.file = above_standard(::memfd_create(page_name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
         if (s.file < 0 || ::ftruncate(s.file, sizeof(Page)) != 0 || ::fcntl(s.file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return;
         void* const at = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, s.file, 0);
         if (at == MAP_FAILED) return;

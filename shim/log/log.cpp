@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "shim/host/descriptor.hpp"
+#include "profiler/trace/descriptor.hpp"
 #include "shim/host/write_signals.hpp"
 #include "shim/options/pattern.hpp"
 
@@ -102,7 +102,7 @@ void configure(Level level, const Pattern& file) noexcept try {
     detail::level.store(level, std::memory_order_relaxed);
     if (file.off()) return;
     const std::string path = expand_pattern(file.text);
-    const int opened = host::above_standard(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
+    const int opened = above_standard(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
     if (opened < 0) {
         // A pipe without a reader would be waited for.
         warn("cannot open UDNNMEM_DEBUG_FILE {}: {}; messages go to stderr", path, errno == ENXIO ? "nobody reads from it" : std::strerror(errno));

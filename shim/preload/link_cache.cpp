@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include "shim/host/descriptor.hpp"
+#include "profiler/trace/descriptor.hpp"
 #include "shim/host/write_signals.hpp"
 
 namespace udnnmem::preload {
@@ -89,7 +89,7 @@ void write_link(const std::string& card, const pager::LinkSpeeds& speeds) noexce
     for (const auto& size : speeds.by_size) text += fmt::format("{} {} {}\n", size.bytes, size.in, size.out);
     // Whole or not at all: other processes read it.
     const std::string path = place + file_of(card), made = fmt::format("{}.{}", path, ::getpid());
-    const int file = host::above_standard(::open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    const int file = above_standard(::open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     if (file < 0) return;
     const host::WithoutWriteSignals quietly;
     const bool written = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());

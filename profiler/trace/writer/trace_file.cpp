@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-#include "shim/host/descriptor.hpp"
+#include "profiler/trace/descriptor.hpp"
 
 namespace udnnmem::profiler {
 
@@ -38,10 +38,10 @@ std::string TraceFile::unused(const std::string& path) {
 }
 
 int TraceFile::open(const std::string& path) {
-    file_ = host::above_standard(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666));
+    file_ = above_standard(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666));
     if (file_ < 0 && errno == EEXIST) {
         if (!is_character_device(path)) return error_ = EEXIST;
-        file_ = host::above_standard(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+        file_ = above_standard(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
     }
     if (file_ < 0) return error_ = errno;
     if (path.size() > 4 && path.compare(path.size() - 4, 4, ".zst") == 0) {

@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-namespace udnnmem::host {
+namespace udnnmem {
 
 // `file`, which was just opened, under a number above 2. -1 and errno: there is none, `file` is closed.
 inline int above_standard(int file) noexcept {
@@ -18,4 +18,4 @@ inline int above_standard(int file) noexcept {
     return raised;
 }
 
-}  // namespace udnnmem::host
+}  // namespace udnnmem
