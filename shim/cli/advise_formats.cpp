@@ -84,7 +84,7 @@ std::string advice_text(std::span<const Advice> all) {
             }
             text += "smallest memory for";
             for (std::size_t w = 0; w < wanted_speeds.size(); ++w)
-                text += fmt::format("{} {:.0f} % speed: {}", w ? "," : "", 100 * wanted_speeds[w], link.smallest[w] ? fmt::format("{} ({:.0f} %)", human(*link.smallest[w]), 100 * static_cast<double>(link.smallest[w]->value) / static_cast<double>(a.peak.value)) : "-");
+                text += fmt::format("{} {:.0f} % speed: {}", w ? "," : "", 100 * wanted_speeds[w], link.smallest[w] ? human(*link.smallest[w]) + (a.peak.value ? fmt::format(" ({:.0f} %)", 100 * static_cast<double>(link.smallest[w]->value) / static_cast<double>(a.peak.value)) : "") : "-");
             text += "\n";
         }
         text += fmt::format("\nat the traced device's speed of compute, with the memory and link of\n{:<20}{:>10}{:>8}{:>10} {:>12}{:>11}{:>11}{:>11}\n", "card", "memory", "GB/s", "of ideal", "samples/s", "bound by", "batch fits", "and pays");

@@ -208,6 +208,12 @@ class Tests:
         self.complains("No such file", "advise", "/nonexistent")
         self.complains("expected GB/s", "advise", self.trace, "--link", "x")
 
+    def test_advice_on_a_trace_without_buffers(self):
+        path = self.folder / "bare.jsonl"
+        path.write_text('{"kind":"header","schema":1,"name":"bare"}\n{"kind":"op","index":0,"name":"k","duration_ns":1000,"reads":[],"writes":[]}\n')
+        done = run("advise", path, "--link", "20", "--host", "0", "--time", "0.01")
+        assert done.returncode == 0 and "smallest memory for 95 % speed: " in done.stdout and "nan" not in done.stdout, done
+
     def advised(self, path, seconds, every):
         """What advise says of one trace is what plans do, by the simulator in Python: at each, or every n-th, of its points."""
         done = run("advise", path, "--time", seconds, "--link", "20", "--format", "json")
