@@ -143,7 +143,7 @@ std::string dump(const Json& value) { return value.dump(-1, ' ', false, Json::er
 std::string field(const Json& value) {
     if (value.is_null()) return "";
     if (!value.is_string()) return dump(value);
-    const auto& text = value.get_ref<const std::string&>();
+    const auto text = Json::parse(dump(value)).get<std::string>();   // what is no UTF-8 replaced, as in JSON
     if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
     std::string quoted = "\"";
     for (const char c : text) {

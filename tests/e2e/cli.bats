@@ -314,6 +314,14 @@ END
     [ "$stderr" = "udnnmem: warning: run.jsonl: holds no iteration: the snapshot has nothing to show of it" ]
 }
 
+@test "report as csv of a file whose name is no UTF-8 is UTF-8" {
+    cp run.jsonl $'caf\xe9.jsonl'
+    "$tool" report --format csv $'caf\xe9.jsonl' > out
+    run python3 -c 'import csv; print(next(csv.DictReader(open("out", encoding="utf-8")))["trace"].encode("unicode_escape").decode())'
+    [ "$status" -eq 0 ]
+    [[ "$output" == *'caf\ufffd.jsonl' ]]
+}
+
 @test "report of a trace that was cut before its first op, in every format" {
     printf '%s\n' '{"kind":"header","schema":1,"name":"cut"}' '{"kind":"buffer","id":0,"bytes":10,"persistent":true}' '{"kind":"buffer","id":1,"bytes":20,"alloc_op":0,"free_op":3,"run_id":7}' > cut.jsonl
     for format in text html json csv chrome pytorch; do
