@@ -75,10 +75,10 @@ CUresult Sharing::map(std::vector<Piece>& pieces, CUdeviceptr& at, std::size_t& 
 CUresult Sharing::open(CUdeviceptr& out, const CUipcMemHandle& given) {
     Handle handle;
     std::memcpy(&handle, &given, sizeof handle);
-    if (handle.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
     CUcontext context = nullptr;
     if (insist([&] { return pager_.driver().cuCtxGetCurrent(&context); }) != CUDA_SUCCESS || !context) return CUDA_ERROR_INVALID_CONTEXT;
     std::lock_guard lock(mutex_);
+    if (handle.process == getpid() && handle.key == handover_.key()) return CUDA_ERROR_INVALID_CONTEXT;   // in another pid namespace the number may be another's
     for (auto& [at, opened] : opened_)
         if (opened.context == context && !std::memcmp(&opened.handle, &handle, sizeof handle)) {
             ++opened.count;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What a process may be started in: without stdin, stdout or stderr; with a stderr that nobody reads; with no room in files; by
-exec of one that ran under the library.
+exec of one that ran under the library; beside one of the same number.
 
 Each time the program does what it does without us, and its own files hold what it wrote, no more.
 """
@@ -70,12 +70,28 @@ def executed(suite, folder):
     suite.check(f"trace {traces[-1]}" in done.stderr and f"udnnmem report {traces[-1]}" in done.stderr, "exec: the second one's is named", done.stderr)
 
 
+def same_number(suite):
+    """An IPC handle of a process of this one's number, in another pid namespace: told from our own by its key."""
+    done = python("""
+at, own = use(), (ctypes.c_char * 64)()
+class Handle(ctypes.Structure): _fields_ = [("bytes", ctypes.c_char * 64)]
+cuda.cuIpcOpenMemHandle_v2.argtypes = [ctypes.c_void_p, Handle, ctypes.c_uint]
+assert not cuda.cuIpcGetMemHandle(ctypes.byref(own), at)
+other = bytearray(own.raw)
+other[16] ^= 1
+for handle in own.raw, bytes(other): print(cuda.cuIpcOpenMemHandle_v2(ctypes.byref(ctypes.c_uint64()), Handle.from_buffer_copy(handle), 1))
+""")
+    # CUDA_ERROR_INVALID_CONTEXT of one's own, CUDA_ERROR_MAP_FAILED of one that nobody answers for.
+    suite.check(done.stdout.split() == ["201", "205"], "a handle of a process of the same number is another's", f"    {done.stdout}{done.stderr}")
+
+
 def main():
     suite = Suite()
     with tempfile.TemporaryDirectory() as name:
         closed(suite, pathlib.Path(name))
         unwritable(suite, pathlib.Path(name))
         executed(suite, pathlib.Path(name))
+    same_number(suite)
     suite.finish()
 
 
