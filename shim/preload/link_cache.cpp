@@ -4,12 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <algorithm>
-#include <cstdio>
+#include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,24 @@ std::string file_of(const std::string& card) {
     return "/link-" + std::string(host) + "-" + card;
 }
 
+// Numbers that are rates or sizes, one after another; read alike in every locale of the program.
+struct Numbers {
+    const char* at;
+    const char* end;
+
+    bool more() {
+        while (at < end && (*at == ' ' || *at == '\n')) ++at;
+        return at < end;
+    }
+    template <class Number>
+    bool take(Number& to) {
+        if (!more()) return false;
+        const auto [next, error] = std::from_chars(at, end, to);
+        at = next;
+        return error == std::errc() && std::isfinite(static_cast<double>(to)) && to >= 0;
+    }
+};
+
 void forget_oldest(const std::string& place) {
     namespace fs = std::filesystem;
     std::vector<std::pair<fs::file_time_type, fs::path>> files;
@@ -60,19 +79,14 @@ pager::LinkSpeeds read_link(const std::string& card) noexcept try {
     const int file = place.empty() ? -1 : ::open((place + file_of(card)).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) return {};
     char text[kLongest];
-    const ssize_t n = ::read(file, text, sizeof text - 1);
+    const ssize_t n = ::read(file, text, sizeof text);
     ::close(file);
-    if (n <= 0) return {};
-    text[n] = '\0';
-    if (std::strncmp(text, kFirst, std::strlen(kFirst)) != 0) return {};
-    const char* at = text + std::strlen(kFirst);
-    int used = 0;
-    const auto good = [](double rate) { return std::isfinite(rate) && rate >= 0; };
-    if (std::sscanf(at, "%lf %lf %lf %lf\n%n", &speeds.in, &speeds.out, &speeds.both_in, &speeds.both_out, &used) != 4) return {};
-    if (!good(speeds.in) || !good(speeds.out) || !good(speeds.both_in) || !good(speeds.both_out)) return {};
-    for (at += used; *at && speeds.by_size.size() < 16; at += used) {
+    if (n <= 0 || !std::string_view(text, static_cast<std::size_t>(n)).starts_with(kFirst)) return {};
+    Numbers numbers{text + std::strlen(kFirst), text + n};
+    if (!numbers.take(speeds.in) || !numbers.take(speeds.out) || !numbers.take(speeds.both_in) || !numbers.take(speeds.both_out)) return {};
+    while (numbers.more() && speeds.by_size.size() < 16) {
         pager::LinkSpeeds::Size size{};
-        if (std::sscanf(at, "%zu %lf %lf\n%n", &size.bytes, &size.in, &size.out, &used) != 3 || !good(size.in) || !good(size.out)) return {};
+        if (!numbers.take(size.bytes) || !numbers.take(size.in) || !numbers.take(size.out)) return {};
         speeds.by_size.push_back(size);
     }
     return speeds;

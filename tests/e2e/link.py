@@ -2,9 +2,10 @@
 """The link is measured before anything has moved: each way, both at once, by size, in less than 200 ms; once for a device, as
 long as it is what it was. On the modelled device, whose link is known exactly.
 """
-import json, os, pathlib, re, subprocess, sys, tempfile
+import json, os, pathlib, re, shutil, subprocess, sys, tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import BUILD, WORKLOADS, Run, Suite, environment, settled
+from tests.e2e.surroundings import DRIVER
 
 TOOK = re.compile(r"the link carries .* found out in ([0-9.]+) ms")
 PROGRAM = [WORKLOADS / "digits-driver", "--depth", "12", "--width", "32", "--batch", "256", "--iterations", "3"]
@@ -17,14 +18,14 @@ def main():
         cache = folder / "cache"
         plain = Run(PROGRAM, environment(SOFTGPU_MEMORY="1GiB"))
 
-        def run(what, rate_in=12e9, rate_out=6e9, budget="512MiB", cached=True, **options):
+        def run(what, rate_in=12e9, rate_out=6e9, budget="512MiB", cached=True, program=PROGRAM, **options):
             trace = folder / f"{what.replace(' ', '-')}.jsonl"
             # Whatever else this machine does, it looks to the end; how long that takes is asked by itself.
             options = {"UDNNMEM_TEST_LINK_MS": 600_000, **options}
-            done = Run(PROGRAM, environment(preload=True, SOFTGPU_TIME="model", SOFTGPU_CARD="one", SOFTGPU_MEMORY="1GiB", SOFTGPU_H2D=rate_in, SOFTGPU_D2H=rate_out, UDNNMEM_BUDGET=budget, UDNNMEM_TRACE=trace,
+            done = Run(program, environment(preload=True, SOFTGPU_TIME="model", SOFTGPU_CARD="one", SOFTGPU_MEMORY="1GiB", SOFTGPU_H2D=rate_in, SOFTGPU_D2H=rate_out, UDNNMEM_BUDGET=budget, UDNNMEM_TRACE=trace,
                                             UDNNMEM_DEBUG="info", XDG_CACHE_HOME=cache if cached else "/proc/none", **options))
             took = TOOK.search(done.error)
-            suite.check(done.status == 0 and done.output == plain.output, f"{what}: the same output", done.tail())
+            suite.check(done.status == 0 and (program is not PROGRAM or done.output == plain.output), f"{what}: the same output", done.tail())
             report = json.loads(subprocess.run([BUILD / "udnnmem", "report", trace, "--format", "json"], capture_output=True, text=True, check=True).stdout)
             return (report["link"] or [{}])[0], float(took[1]) if took else None, report, done
 
@@ -44,6 +45,15 @@ def main():
         kept.write_text("\n".join(lines) + "\n")
         link, again, _, _ = run("again")
         suite.check(link["both_in_bytes_per_second"] == 7e9 and link["both_out_bytes_per_second"] == 5e9 and len(link["by_size"]) == 3, "again: what was kept", f"    {link}")
+        # A program whose locale has a comma for the point.
+        if shutil.which("localedef"):
+            subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", folder / "de_DE.UTF-8"], capture_output=True)
+        if (folder / "de_DE.UTF-8").exists():
+            lines[1] = " ".join([first[0], first[1], "7000000000.5", "5000000000.5"])
+            kept.write_text("\n".join(lines) + "\n")
+            comma = "import locale; locale.setlocale(locale.LC_ALL, 'de_DE.UTF-8'); assert locale.localeconv()['decimal_point'] == ','"
+            link, _, _, _ = run("comma", program=[sys.executable, "-S", "-c", f"{DRIVER}cuda.cuInit(0)\n{comma}\nuse()"], LOCPATH=folder)
+            suite.check(link.get("both_in_bytes_per_second") == 7000000000.5, "in another locale: what was kept", f"    {link}")
         link, _, _, _ = run("another link", rate_in=3e9)
         suite.check(within(link["in_bytes_per_second"], 3e9) and within(link["both_in_bytes_per_second"], 3e9), "another link: measured anew", f"    {link}")
         for what, text in (("empty", ""), ("no numbers", "udnnmem link 1\na b c d\n"), ("not finite", f"udnnmem link 1\n{first[0]} {first[1]} nan inf\n"), ("below zero", f"udnnmem link 1\n{first[0]} {first[1]} -1 -1\n"), ("cut", "udnnmem link 1\n1e9 1e9 1e9 1e9\n4096 1e"), ("another version", "udnnmem link 9\n1 2 3 4\n")):
