@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "interpose/driver.hpp"
 #include "interpose/kernel_code.hpp"
@@ -243,6 +244,12 @@ void name_part(const Naming& n, const Work& whole, const Work& work) {
 }  // namespace
 
 void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches* touches, std::span<const Span> own) { name_part({pager, op, touches, own}, work, work); }
+
+void drop_repeats(pager::Op& op) {
+    if (op.more.empty()) [[likely]] return;
+    std::unordered_set<const Buffer*> seen;
+    std::erase_if(op.more, [&](const Buffer* b) { return !seen.insert(b).second; });
+}
 
 void name_carried(pager::Pager& pager, const Work& work, pager::Op& op) {
     for_each_copy(work, [&](const Span& from, const Span& to) {

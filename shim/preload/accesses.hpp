@@ -19,6 +19,9 @@ using Touches = std::vector<profiler::Touch>;
 // in `touches`). `own`: memory outside the arena that nothing but the whole op of which `work` is a part has filled.
 void name_accesses(pager::Pager& pager, const interpose::Work& work, pager::Op& op, Touches* touches = nullptr, std::span<const interpose::Span> own = {});
 
+// Once all is named: those beyond Lease::kMany each once, as the recorder has them.
+void drop_repeats(pager::Op& op);
+
 // Adds what tables of addresses lead a kernel to, beyond what it was given.
 void name_led(pager::Pager& pager, const interpose::Work& work, Touches& touches);
 

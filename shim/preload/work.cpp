@@ -96,6 +96,7 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
         if (w.kind == WorkKind::copy)
             if (const CUresult result = let_pointers_escape(*s, w); result != CUDA_SUCCESS) return result;
         name_accesses(p, w, op, seen.touches());
+        drop_repeats(op);
         if (Touches* all = seen.touches()) name_led(p, w, *all);
         if (!op.count && !op.everything) return submit();
         const WorkLaunch launch(w);

@@ -2,6 +2,7 @@
 """Training steps of few ops, as TinyJit makes them: an input, two graphs, a result. In three quarters of the memory, in modelled time,
 each graph fits and is launched whole: a step is four ops. It must run by plan, with the same bits, and not take longer than on demand.
 Where a graph's ops take longer than their memory takes to move, the plan launches it node by node, and hides the moves.
+Graphs of more buffers than a lease lists, most of them named twice, are followed as they were recorded.
 """
 import pathlib, sys
 
@@ -40,6 +41,12 @@ def main():
         else:
             suite.check(0 < took["udnn"] <= TRIED * took["demand"], f"{label}: no slower than on demand", f"    {took}")
         print(f"{label}: {found and found[0]}; ms in all: {ideal:.1f} with all memory, " + ", ".join(f"{ms:.1f} {policy}" for policy, ms in took.items()))
+    many, steps = 130, 16
+    command = [WORKLOADS / "graph_steps", GRAPHS, many, steps]
+    plain = Run(command, environment(**model(1e9)), limit=120)
+    done = Run(command, environment(preload=True, UDNNMEM_BUDGET=(GRAPHS * many - 4) * 4 * WORD, UDNNMEM_DEBUG="info", UDNNMEM_RECOMPUTE="off", UDNNMEM_TEST_LOOK_MS=0, **model(1e9)), limit=120)
+    suite.check(done.status == 0 and done.output == plain.output, "graphs of many buffers: the same bits", done.tail())
+    suite.check(FOLLOWED.search(done.error) and done.error.count("of 4 ops is known") == 1, "graphs of many buffers: what was recorded is followed", done.tail(20))
     suite.finish()
 
 
