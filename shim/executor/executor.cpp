@@ -279,7 +279,7 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
     named_.clear();
     newest_before_ = newest_id_;
     auto movable = [this](pager::Buffer* b) {
-        if (b->slab) return;
+        if (b->slab || !b->live) return;   // a stale word names what was freed: nothing the recorder knows
         named_.push_back(b);
         newest_id_ = std::max<std::uint32_t>(newest_id_, b->id);
     };

@@ -48,7 +48,7 @@ void WriteWatch::submitted(std::int32_t step, const pager::Op& op, const Followe
     if (round_ >= kQueued) return;
     if (step == 0) {
         if (round_ == kWhole && next_ == static_cast<std::int32_t>(sequence_.steps.size())) round_ = kFirst;
-        else round_ = begin() ? kWhole : kGaveUp;
+        else round_ = ++rounds_ <= kMostRounds && begin() ? kWhole : kGaveUp;
         next_ = 0;
         if (round_ == kWhole) streams_ = 0;
     }

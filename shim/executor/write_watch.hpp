@@ -45,6 +45,7 @@ class WriteWatch {
   private:
     enum Round { kWaits, kWhole, kFirst, kQueued, kGaveUp };
     static constexpr int kStreams = 64;
+    static constexpr int kMostRounds = 16;   // that may fail: each launches a kernel for each use
     using Words = std::uint64_t[4];
     bool begin();
     bool hash(std::uint32_t answer, const pager::Buffer& b, const pager::Op& op, CUfunction kernel);
@@ -58,6 +59,7 @@ class WriteWatch {
     std::int32_t last_first_ = -1;       // the last step with a repetition
     std::int32_t next_ = 0;
     Round round_ = kWaits;
+    int rounds_ = 0;                     // that were begun
     std::uint64_t streams_ = 0;
     CUcontext context_ = nullptr;        // memory_'s
     Words* memory_ = nullptr;            // pinned: kStreams slots of the kernel, then the answers

@@ -272,6 +272,7 @@ Driver FakeGpu::driver() {
     d.cuEventDestroy_v2 = [](CUevent) { return CUDA_SUCCESS; };
     d.cuEventRecord = Calls::record;
     d.cuEventQuery = Calls::query;
+    if (times) d.cuEventElapsedTime = [](float* ms, CUevent, CUevent) { return *ms = 1, CUDA_SUCCESS; };
     d.cuModuleLoadData = [](CUmodule* module, const void*) { return *module = handle_of<CUmodule>(1), CUDA_SUCCESS; };
     d.cuModuleUnload = [](CUmodule) { return CUDA_SUCCESS; };
     d.cuModuleGetFunction = [](CUfunction* function, CUmodule, const char* name) {
@@ -299,6 +300,7 @@ struct Paged::Lines final : Sink {
 Paged::Paged(Limits limits) {
     FakeGpu::set_context(1);
     gpu.lands = limits.lands;
+    gpu.times = limits.times;
     Settings settings;
     settings.device_budget = limits.device * granule;
     settings.host_budget = limits.host * granule;

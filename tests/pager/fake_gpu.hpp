@@ -23,6 +23,7 @@ class FakeGpu {
     FakeGpu();
     ~FakeGpu();
     Driver driver();
+    bool times = false;                     // events are: any two are 1 ms apart
 
     // Contexts are numbers: 1 and 2 of device 0, 3 of device 1. Of the calling thread:
     static void set_context(int number);
@@ -97,6 +98,7 @@ struct Limits {
     bool lands = true;
     std::int64_t deadline_ns = 30'000'000'000;
     std::size_t small_below = 1;        // bytes
+    bool times = false;                 // 1 ms between any two events
 };
 
 struct Paged {

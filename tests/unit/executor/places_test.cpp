@@ -1,4 +1,5 @@
 // Ops of several threads between before() and submitted(), against a pager on a GPU that only keeps count.
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -34,7 +35,71 @@ profiler::Iteration loop_over(const std::vector<CUdeviceptr>& buffers, std::uint
     return found;
 }
 
+// An executor on device memory that cannot hold what loops over several buffers need.
+struct Followed {
+    Followed() {
+        settings.planner = policy::find_planner("udnn");
+        settings.say = [this](const std::string& line) {
+            std::lock_guard lock(mutex);
+            said.push_back(line);
+        };
+        settings.note = [](const std::string&) {};
+    }
+    bool known(long n) {
+        return Paged::soon([&] {
+            std::lock_guard lock(mutex);
+            return std::count_if(said.begin(), said.end(), [](const std::string& line) { return line.ends_with("is known"); }) == n;
+        });
+    }
+    std::vector<CUdeviceptr> buffers(int n) {
+        std::vector<CUdeviceptr> all;
+        for (int i = 0; i < n; ++i) all.push_back(p.allocate(2));
+        return all;
+    }
+    std::int32_t op(Executor& executor, std::uint64_t shape, const std::vector<CUdeviceptr>& named) {
+        pager::Op op;
+        for (const CUdeviceptr at : named) op.name(p.at(at));
+        return executor.before("op", shape, op).step;
+    }
+    Paged p{{.device = 8, .host = 200, .lands = false, .times = true}};
+    std::mutex mutex;
+    std::vector<std::string> said;
+    Executor::Settings settings;
+};
+
 }  // namespace
+
+TEST_CASE_METHOD(Followed, "an op that names freed memory too, by a word that nobody took out, is the step that it was") {
+    const std::vector<CUdeviceptr> a = buffers(4), stale = buffers(1);
+    Executor executor(*p.pager, settings);
+    executor.learned(loop_over(a, 1));
+    REQUIRE(known(1));
+    REQUIRE(p.device->free(stale[0], CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
+    REQUIRE(p.at(stale[0]));
+    for (int i = 0; i < 4; ++i) CHECK(op(executor, 1, {stale[0], a[static_cast<std::size_t>(i)]}) == i);
+    executor.stop();
+}
+
+TEST_CASE_METHOD(Followed, "a watch that is left in the middle again and again is given up") {
+    const std::vector<CUdeviceptr> a = buffers(4);
+    const executor::Sequence sequence = executor::make_sequence(loop_over(a, 1), 1, pager::test::granule, [this](std::uint64_t at) { return p.at(at); });
+    executor::WriteWatch watch(*p.pager, sequence);
+    executor::Follower follower(sequence);
+    const auto runs = [&](std::size_t step) {
+        pager::Op op;
+        REQUIRE(p.begin(op, 1, {a[step]}) == CUDA_SUCCESS);
+        watch.submitted(static_cast<std::int32_t>(step), op, follower, *p.device);
+        p.pager->leave(op, CUDA_SUCCESS);
+    };
+    for (int round = 0; round < 16; ++round) {
+        runs(0);
+        REQUIRE(watch.at_work());
+        runs(2);
+        REQUIRE_FALSE(watch.gave_up());
+    }
+    runs(0);
+    CHECK(watch.gave_up());
+}
 
 TEST_CASE("an op is watched by what it names, also if another of the same place came meanwhile") {
     Paged p({.device = 5, .host = 64, .lands = false});
