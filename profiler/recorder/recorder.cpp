@@ -112,6 +112,7 @@ bool Recorder::news(Position begin, Position period) const { return period > tol
 void Recorder::told() {
     told_kernels_.add(history_, found_begin_, found_begin_ + found_period_);
     told_period_ = std::max(told_period_, std::exchange(found_period_, 0));
+    told_any_ = true;
 }
 
 void Recorder::find(Position begin, Position period) {
@@ -176,6 +177,11 @@ std::string Recorder::lines() {
 
 // A new search. What was told before it is not compared with: ops are missing in between.
 void Recorder::search(Nanoseconds now) {
+    if (std::exchange(idle_, false)) {
+        told_period_ = 0;
+        told_kernels_.clear();
+    }
+    again_.store(false);
     history_.forget_ops();
     finder_.restart();
     marks_.clear();
@@ -209,6 +215,13 @@ void Recorder::rest(Nanoseconds now) {
     if (settings_.rests) settings_.rests();
 }
 
+// All is told.
+void Recorder::finish(Nanoseconds now) {
+    if (search_ + 1 >= settings_.searches || !settings_.spare || !settings_.spare()) return stop();
+    rest(now);
+    idle_ = true;
+}
+
 std::string Recorder::drain(bool last) {
     if (!on()) return end(), std::string();
     const Nanoseconds now = settings_.now();
@@ -221,7 +234,7 @@ std::string Recorder::drain(bool last) {
     read_timers();
     if (!hears_ops() && !last) {
         if (history_.crowded()) history_.forget_ops();
-        if (now.value >= rest_until_.value) search(now);
+        if (idle_ ? again_.load() : now.value >= rest_until_.value) search(now);
         return {};
     }
     std::string text;
@@ -239,15 +252,15 @@ std::string Recorder::drain(bool last) {
             text += lines();
             told();
         }
-        stop();
-    }
-    if (on() && tired()) {
-        if (search_ + 1 < settings_.searches && !(finder_.period() && told_period_)) rest(now);
+        finish(now);
+    } else if (tired()) {
+        if (finder_.period() && told_period_) finish(now);
+        else if (search_ + 1 < settings_.searches) rest(now);
         else stop();
     }
     if (!on() || last) {
         stop();
-        if (told_period_ == 0 && history_.end() > 0) {
+        if (!told_any_ && history_.end() > 0) {
             JsonLine none("learned");
             none.add("ops", std::int64_t{0}).add("searched", static_cast<std::int64_t>(history_.end()));
             text += none.finish();

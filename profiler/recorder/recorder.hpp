@@ -8,9 +8,10 @@
 //   - Once on() is false it stays so, and the launch path pays one load. The same while hears_ops() is false: a search that
 //     finds nothing is followed by a rest several times as long as it took, the next one by a longer rest, so that a program
 //     that never repeats, or not for hours, loses no time to it in the long run.
+//   - Where nothing came of what was told (it fits, or its memory is gone) it does not end, but rests until again().
 //   - Ops are timed while a search is young. In an older one only when a period is known, for one more period.
 //   - What it says is a description: nothing that the program computes depends on it.
-// op(), missed(), allocated(), released(), on(), hears_ops() and timing() may be called from any thread, drain() and end() from one. Nothing throws but drain().
+// op(), missed(), again(), allocated(), released(), on(), hears_ops() and timing() may be called from any thread, drain() and end() from one. Nothing throws but drain().
 #pragma once
 
 #include <atomic>
@@ -48,6 +49,7 @@ class Recorder {
         std::function<void(const Iteration&)> found;  // an iteration, each time that one is told; called from drain(). May be empty
         std::function<void()> ended;      // no timer is asked for any more; called once, from drain(). May be empty
         std::function<void()> rests;      // no timer is asked for until the rest is over; called from drain(). May be empty
+        std::function<bool()> spare;      // nothing came of what was told: it rests until again(), where it would end. Called from drain(). May be empty
         std::function<void()> wake;       // drain() should come soon: a quarter of the queue is full. May be empty
     };
 
@@ -59,6 +61,7 @@ class Recorder {
     bool timing() const noexcept { return timing_.load(std::memory_order_relaxed); }  // ops should carry a timer
 
     bool op(ObservedOp& op) noexcept;  // takes `more`; false: it was dropped, its timer stays the caller's
+    void again() noexcept { again_.store(true); }   // what was told is of no use now: a rest that waits for this ends
     void missed() noexcept { gap_.store(true); }  // there was an op that cannot be told: as one that was dropped
     // `tag`: the run's own number for it, as its events have it; -1: none.
     void allocated(std::uint64_t address, std::uint64_t bytes, std::int32_t tag = -1) noexcept;
@@ -100,12 +103,14 @@ class Recorder {
     void search(Nanoseconds now);
     bool tired() const;
     void rest(Nanoseconds now);
+    void finish(Nanoseconds now);
     void stop() { on_.store(false), hears_ops_.store(false), timing_.store(false); }
     std::string lines();
 
     const Settings settings_;
     std::atomic<bool> on_{true}, hears_ops_{true}, timing_{true};
     Ring<ObservedOp> ring_;
+    std::atomic<bool> again_{false};
     std::atomic<bool> gap_{false};            // an op was dropped since the last one that was not
     std::mutex lives_mutex_;
     std::deque<Life> lives_;                  // under lives_mutex_
@@ -127,6 +132,8 @@ class Recorder {
     Position search_begin_ = 0;
     Nanoseconds search_since_{-1}, rest_until_{0};
     Nanoseconds looked_{-1}, searched_{0};    // when drain() looked last; how long ops were told in this search
+    bool idle_ = false;                       // it rests until again()
+    bool told_any_ = false;
     bool ended_ = false;
 };
 

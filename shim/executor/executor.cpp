@@ -81,6 +81,7 @@ void Executor::reconsider() noexcept {
     kept_back_.store(false);
     reconsider_ = true;
     job_ready_.notify_all();
+    if (settings_.search_again) settings_.search_again();
 }
 
 // ---- the launch path -------------------------------------------------------------------------------------------------
@@ -109,6 +110,17 @@ void Executor::pass(const char* name, const Seen& seen, const pager::Op& op) {
     if (passage_.ops.size() < kPiece) return;
     passage_.ends = false;
     end_passage(false);
+}
+
+// Nothing was followed for long: the first steps that end passages may never come again. While a stored plan may be the program's, its
+// sequences are waited for.
+void Executor::open_passage() {
+    unfollowed_ = 0;
+    const auto settled = [](const CoursePointer& c) { return c->follower.settled(); };
+    if (!std::all_of(courses_.begin(), courses_.end(), settled)) return;
+    passage_.restart(newest_before_);
+    passage_whole_ = true;
+    passage_known_ = false;
 }
 
 // A passage that is none of the courses goes to the planning thread.
@@ -314,6 +326,8 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
     } else if (!goes_on) {
         passage_known_ = false;
     }
+    unfollowed_ = following_ || passage_whole_ ? 0 : unfollowed_ + 1;
+    if (unfollowed_ > kUnfollowed) open_passage();
     if (!passage_known_) pass(name, seen, op);
     if (!following_) {
         if (replayer_) note_epoch(place, op, false);

@@ -54,6 +54,7 @@ class Executor {
         bool recompute = true;                         // what was dropped may be computed again
         double verify_replay = 1;                      // share of that which is compared
         std::function<bool()> recorder_listens;        // whether learned() may be called soon. May be empty; the planning thread
+        std::function<void()> search_again;            // learned() may be called anew: so far nothing was of use, and memory is moved. May be empty
         std::function<void()> thread_started;          // first thing on the planning thread
         std::uint64_t flip = 0;                        // tests: one bit of what the n-th replay makes is wrong; 0: none
         std::optional<std::uint64_t> lie;              // tests: plans are distorted at random by this seed, and never given up
@@ -62,7 +63,7 @@ class Executor {
     ~Executor();   // waits for the planning thread
 
     void learned(const profiler::Iteration& iteration) noexcept;
-    // Memory is being moved: what fitted when it was learned may fit no more. One load as a rule.
+    // Memory is being moved: what fitted when it was learned may fit no more, or something else runs now. One load as a rule.
     void paging() noexcept {
         if (kept_back_.load(std::memory_order_relaxed)) [[unlikely]] reconsider();
     }
@@ -159,6 +160,7 @@ class Executor {
     static constexpr double kFasterByPlan = 0.98;   // a second plan is worth trying if it promises so much
     static constexpr double kSpare = 0.01;          // of the memory, for frames that are stranded in a size class
     static constexpr std::size_t kPiece = 2048;     // ops of a passage before the planning thread sees it
+    static constexpr std::uint64_t kUnfollowed = 4096;   // ops after which what runs is a passage, wherever it began
     static constexpr std::size_t kWaiting = 64;     // pieces that wait for the planning thread; more are dropped
 
     void end(bool patiently) noexcept;
@@ -219,6 +221,7 @@ class Executor {
     // The launch path's, under mutex_.
     std::int32_t find_place(const Seen& seen);
     void pass(const char* name, const Seen& seen, const pager::Op& op);
+    void open_passage();
     void look_ahead(Place& place, pager::Op& op);
     // Whether it is a step, and no other op was told since: only then is what the active course knows that op's.
     bool still_at(const Place& place) const { return active_ && place.step != Follower::nowhere && place.op == ops_; }
@@ -251,6 +254,7 @@ class Executor {
     Course* active_ = nullptr;                      // acted upon; it may be lost
     Course* last_ = nullptr;                        // of the iteration before this one; null: none, or not whole
     bool following_ = false;                        // the last op was a step of it
+    std::uint64_t unfollowed_ = 0;                  // ops since one was, while no passage is open
     Recent recent_ops_;
     Passage passage_;                               // since the last first step
     bool passage_known_ = true, passage_whole_ = false;   // as long as it is known, it is the active course's up to here, and empty
@@ -289,14 +293,14 @@ class Executor {
     std::condition_variable job_ready_, ended_;
     bool has_ended_ = false;                        // the thread has; under job_mutex_
     std::unique_ptr<profiler::Iteration> job_;      // under job_mutex_
-    std::atomic<bool> kept_back_{false};            // kept_ fitted when it was learned
+    std::atomic<bool> kept_back_{false};            // what was learned last fitted, or its memory was gone: nothing to plan, until memory is moved
     bool reconsider_ = false, passages_wait_ = false, store_waits_ = false, advance_waits_ = false;   // under job_mutex_
     bool told_not_stored_ = false;   // the planning thread's
     bool leaves_file_ = false;       // the plan file is something else; set before that thread begins
     std::thread thread_;
 
     // The planning thread's, and load()'s, which comes before its work.
-    std::unique_ptr<profiler::Iteration> kept_;
+    std::unique_ptr<profiler::Iteration> kept_;     // that fitted
     Passages unknown_;
     std::unordered_map<std::uint64_t, Nanoseconds> prices_;     // by shape
     std::unordered_map<std::string, double> price_per_byte_;    // by name; "": of all

@@ -23,7 +23,7 @@ bool Executor::known(std::uint64_t fingerprint) {
 void Executor::learn(const profiler::Iteration& iteration, pager::DevicePager& device) {
     Sequence sequence = make_sequence(iteration, device.small_below(), device.granule(), [this](std::uint64_t at) { return pager_.find(at); });
     if (sequence.steps.empty() && !iteration.steps.empty()) settings_.say("an iteration of " + std::to_string(iteration.steps.size()) + " ops is not planned for: memory that seemed to outlive it was freed");
-    if (sequence.steps.size() < Sequence::fewest) return;
+    if (sequence.steps.size() < Sequence::fewest) return kept_back_.store(!on());
     auto made = std::make_shared<Course>(learned_, std::move(sequence), pager_);
     if (known(made->fingerprint())) return;
     {

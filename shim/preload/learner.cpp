@@ -19,12 +19,13 @@ constexpr std::chrono::milliseconds kLook(5);    // how long an iteration may go
 constexpr std::chrono::milliseconds kGlance(100);  // while no ops are told
 }
 
-Learner::Learner(bool keep_lines, OpTimers::Settings timing, Found found) : timers(timing), recorder(settings(std::move(found))), keep_lines_(keep_lines) {}
+Learner::Learner(bool keep_lines, OpTimers::Settings timing, Found found, std::function<bool()> spare) : timers(timing), recorder(settings(std::move(found), std::move(spare))), keep_lines_(keep_lines) {}
 
 Learner::~Learner() { stop(); }
 
-profiler::Recorder::Settings Learner::settings(Found found) {
+profiler::Recorder::Settings Learner::settings(Found found, std::function<bool()> spare) {
     profiler::Recorder::Settings s;
+    s.spare = std::move(spare);
     s.read_timer = [this](std::int32_t timer, Nanoseconds& begin, Nanoseconds& duration) { return timers.read(timer, begin, duration); };
     // Longer iterations are timed by events: what CUPTI costs is not for them to pay.
     s.found = [this, tell = std::move(found)](const profiler::Iteration& iteration) {

@@ -19,8 +19,8 @@ namespace udnnmem::preload {
 class Learner {
   public:
     using Found = std::function<void(const profiler::Iteration&)>;
-    // `keep_lines`: somebody takes them.
-    Learner(bool keep_lines, OpTimers::Settings timing, Found found);
+    // `keep_lines`: somebody takes them. `spare`: as the recorder's.
+    Learner(bool keep_lines, OpTimers::Settings timing, Found found, std::function<bool()> spare = {});
     ~Learner();   // stop()
 
     // From the first launch on, or the first op that is told. Later calls cost one load. Nothing throws.
@@ -42,7 +42,7 @@ class Learner {
     profiler::Recorder recorder;
 
   private:
-    profiler::Recorder::Settings settings(Found found);
+    profiler::Recorder::Settings settings(Found found, std::function<bool()> spare);
     void start_thread() noexcept;
     void run() noexcept;
     void keep(std::string lines);

@@ -306,6 +306,9 @@ void Session::start_learning() {
         settings.recompute = options_.recompute == When::automatic;
         settings.verify_replay = options_.verify_replay;
         settings.recorder_listens = [this] { return learner_ && learner_->recorder.hears_ops(); };
+        settings.search_again = [this] {
+            if (learner_) learner_->recorder.again();
+        };
         settings.thread_started = [] {
             interpose::hold_guard_for_life();
             pthread_setname_np(pthread_self(), "udnnmem-plan");
@@ -323,7 +326,7 @@ void Session::start_learning() {
     learner_ = std::make_unique<Learner>(trace_ != nullptr, timing, [this](const profiler::Iteration& iteration) {
         refusals_.learned(iteration);
         if (executor_) executor_->learned(iteration);
-    });
+    }, [this] { return executor_ && !executor_->on(); });
     profiler::math::watch(true);
     if (!options_.iteration_mark.off()) {
         learner_->expect_marks();

@@ -36,6 +36,8 @@ class Session final : public pager::Sink {
     bool accepts_new() const { return accepting_.load(std::memory_order_relaxed); }
     // While the run's iteration is being learned, rests of the search included; null before and after.
     Learner* learning() { return learner_ && learner_->recorder.on() ? learner_.get() : nullptr; }
+    // While ops are to be told to it. One load.
+    Learner* listening() { return learner_ && learner_->recorder.hears_ops() ? learner_.get() : nullptr; }
     // Whether it is or not: what it has of a context has to go before that does.
     Learner* learner() { return learner_.get(); }
     // While the program runs by a plan, or is about to; null before and after.

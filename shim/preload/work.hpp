@@ -15,8 +15,7 @@ namespace udnnmem::preload {
 // One op for the recorder: what it touches, how long it takes. `touches()` is null while nobody learns.
 class Observation {
   public:
-    Observation(Session& s, CUstream stream) : learner_(s.learning()), stream_(stream) {
-        if (learner_ && !learner_->recorder.hears_ops()) learner_ = nullptr;
+    Observation(Session& s, CUstream stream) : learner_(s.listening()), stream_(stream) {
         if (learner_ && s.pager().streams().capturing()) learner_ = nullptr;  // recorded into a graph, perhaps: not run now
         if (learner_ && !(touches_ = of_thread())) learner_ = nullptr;
         if (learner_) touches_->clear();

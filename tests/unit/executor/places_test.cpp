@@ -1,5 +1,6 @@
 // Ops of several threads between before() and submitted(), against a pager on a GPU that only keeps count.
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -44,6 +45,7 @@ struct Followed {
             said.push_back(line);
         };
         settings.note = [](const std::string&) {};
+        settings.search_again = [this] { ++searches; };
     }
     bool known(long n) {
         return Paged::soon([&] {
@@ -64,6 +66,7 @@ struct Followed {
     Paged p{{.device = 8, .host = 200, .lands = false, .times = true}};
     std::mutex mutex;
     std::vector<std::string> said;
+    std::atomic<int> searches{0};
     Executor::Settings settings;
 };
 
@@ -77,6 +80,37 @@ TEST_CASE_METHOD(Followed, "an op that names freed memory too, by a word that no
     REQUIRE(p.device->free(stale[0], CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
     REQUIRE(p.at(stale[0]));
     for (int i = 0; i < 4; ++i) CHECK(op(executor, 1, {stale[0], a[static_cast<std::size_t>(i)]}) == i);
+    executor.stop();
+}
+
+TEST_CASE_METHOD(Followed, "what runs when nothing that is known does is learned, though no first step comes again") {
+    const std::vector<CUdeviceptr> a = buffers(4), b = buffers(9);
+    Executor executor(*p.pager, settings);
+    executor.learned(loop_over(a, 1));
+    REQUIRE(known(1));
+    for (int i = 0; i < 6200; ++i) op(executor, 2, {b[static_cast<std::size_t>(i) % b.size()]});
+    REQUIRE(known(2));
+    for (int i = 0; i < 9; ++i) op(executor, 2, {b[static_cast<std::size_t>(i) % b.size()]});
+    CHECK(op(executor, 2, {b[0]}) != executor::Follower::nowhere);
+    executor.stop();
+}
+
+TEST_CASE_METHOD(Followed, "once memory is moved the recorder is asked again, if nothing came of what it told") {
+    const auto reconsidered = [&](Executor& executor, int n) {
+        return Paged::soon([&] { return executor.paging(), searches == n; });
+    };
+    Executor executor(*p.pager, settings);
+    SECTION("for it fitted") {
+        const std::vector<CUdeviceptr> a = buffers(2);
+        executor.learned(loop_over(a, 1));
+    }
+    SECTION("for its memory was gone") {
+        const std::vector<CUdeviceptr> a = buffers(4);
+        const profiler::Iteration loop = loop_over(a, 1);
+        REQUIRE(p.device->free(a[1], CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
+        executor.learned(loop);
+    }
+    CHECK(reconsidered(executor, 1));
     executor.stop();
 }
 

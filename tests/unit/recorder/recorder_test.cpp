@@ -551,3 +551,47 @@ TEST_CASE("where a table leads is known of the iteration though it was found out
     REQUIRE(op != trace.ops.end());
     CHECK(std::count_if(op->writes.begin(), op->writes.end(), [&](BufferId b) { return trace.buffers[static_cast<std::size_t>(b.value)].bytes == Bytes(4000); }) == 1);
 }
+
+TEST_CASE("where nothing came of what was told the recorder rests until it is asked again, and tells what runs then") {
+    std::int64_t clock = 0;
+    Recorder::Settings settings = settings_with_rests(clock);
+    bool spare = true;
+    settings.spare = [&] { return spare; };
+    Recorder recorder(settings);
+    MadeUp large{.layers = 12, .recorder = recorder}, small{.layers = 6, .recorder = recorder};
+    small.next = 1 << 30;
+    large.start(), small.start();
+    CHECK(parsed(steps(large, 4)).ops.size() == static_cast<std::size_t>(large.ops()));
+    CHECK(steps(large, 120).empty());
+    CHECK(recorder.on());
+    CHECK_FALSE(recorder.hears_ops());
+    CHECK_FALSE(recorder.timing());
+    clock += 1'000'000'000'000'000;   // no rest ends of itself
+    recorder.drain(false);
+    CHECK_FALSE(recorder.hears_ops());
+
+    recorder.again();
+    recorder.drain(false);
+    REQUIRE(recorder.hears_ops());
+    CHECK(parsed(steps(small, 4)).ops.size() == static_cast<std::size_t>(small.ops()));   // of the same kernels, and shorter
+    spare = false;
+    CHECK(steps(small, 200).empty());
+    CHECK_FALSE(recorder.on());
+}
+
+TEST_CASE("the recorder is asked again so often, and no more") {
+    std::int64_t clock = 0;
+    Recorder::Settings settings = settings_with_rests(clock);
+    settings.spare = [] { return true; };
+    Recorder recorder(settings);
+    MadeUp program{.recorder = recorder};
+    program.start();
+    int searches = 0;
+    for (int i = 0; i < 2000 && recorder.on(); ++i) {
+        if (!recorder.hears_ops()) recorder.again(), ++searches;
+        program.step();
+        recorder.drain(false);
+    }
+    CHECK_FALSE(recorder.on());
+    CHECK(searches == settings.searches - 1);
+}
