@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "shim/executor/plan_store.hpp"
+#include "shim/pager/told_id.hpp"
 
 namespace udnnmem::executor {
 namespace {
@@ -139,7 +140,7 @@ void Course::tell_steps(std::vector<profiler::RunStep>& to) const {
         s.held_times = static_cast<std::int64_t>(a.times);
         if (!a.times) continue;
         s.cause = static_cast<std::int32_t>(std::max_element(std::begin(a.causes), std::end(a.causes)) - std::begin(a.causes));
-        s.buffer = BufferId(static_cast<std::int32_t>(a.buffer));
+        s.buffer = pager::told_id(a.buffer);
     }
 }
 

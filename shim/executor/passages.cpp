@@ -4,6 +4,8 @@
 #include <cstring>
 #include <map>
 
+#include "shim/pager/told_id.hpp"
+
 namespace udnnmem::executor {
 namespace {
 constexpr int kTold = -1;   // times that a passage came that was told
@@ -94,7 +96,7 @@ std::optional<Passages::Range> Passages::period() {
             const Passage::Use& use = so_far_.uses[i];
             const auto at = reinterpret_cast<std::uintptr_t>(use.buffer);
             const auto [place, fresh] = in_history_.try_emplace(use.buffer, use.id);
-            if (fresh || place->second != use.id) history_.allocated(at, 1, static_cast<std::int32_t>(use.id));
+            if (fresh || place->second != use.id) history_.allocated(at, 1, pager::told_id(use.id).value);
             place->second = use.id;
             if (seen.count < profiler::ObservedOp::inline_touches) seen.touches[seen.count++] = {at, profiler::Mode::read_write, 1};
             else more.push_back({at, profiler::Mode::read_write, 1});
@@ -185,7 +187,7 @@ profiler::Iteration Passages::iteration(const Range& range) const {
                 b.id = BufferId(place->second);
                 b.bytes = Bytes(static_cast<std::int64_t>(use.bytes));
                 b.persistent = lasts(use, newest);
-                b.run_id = static_cast<std::int32_t>(use.id);
+                b.run_id = pager::told_id(use.id).value;
                 it.address.push_back(use.buffer->base);
             }
             bytes += use.bytes;

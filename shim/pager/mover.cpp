@@ -4,6 +4,7 @@
 
 #include "shim/pager/pager.hpp"
 #include "shim/pager/rules.hpp"
+#include "shim/pager/told_id.hpp"
 
 namespace udnnmem::pager {
 
@@ -70,7 +71,7 @@ bool DevicePager::quiet(Buffer* b) {
 }
 
 void DevicePager::show(Move& m, const char* what) {
-    m.shown = pager_.sink().move_began(what, BufferId(static_cast<std::int32_t>(m.buffer->id)), Bytes(static_cast<std::int64_t>(m.buffer->capacity)));
+    m.shown = pager_.sink().move_began(what, told_id(m.buffer->id), Bytes(static_cast<std::int64_t>(m.buffer->capacity)));
 }
 
 void DevicePager::start_evict(Buffer* b, bool drop) {
@@ -226,7 +227,7 @@ void DevicePager::fail_move(Move& m, CUresult error) {
 }
 
 void DevicePager::tell(profiler::EventKind kind, const Buffer* b, std::size_t bytes, std::int64_t start_ns) {
-    pager_.sink().event({kind, device_, BufferId(static_cast<std::int32_t>(b->id)), Bytes(static_cast<std::int64_t>(bytes)),
+    pager_.sink().event({kind, device_, told_id(b->id), Bytes(static_cast<std::int64_t>(bytes)),
                          Nanoseconds(start_ns), Nanoseconds(now_ns())});
 }
 

@@ -7,6 +7,7 @@
 #include "interpose/driver.hpp"
 #include "shim/log/log.hpp"
 #include "shim/pager/rules.hpp"
+#include "shim/pager/told_id.hpp"
 #include "shim/preload/handlers.hpp"
 #include "shim/preload/session.hpp"
 #include "shim/preload/unmanaged_ranges.hpp"
@@ -22,7 +23,7 @@ using pager::Pager;
 // What the trace's events call the buffer at `address`; -1: nothing, it never moves.
 std::int32_t run_id(Pager& p, CUdeviceptr address) {
     const pager::Buffer* b = p.find(address);
-    return b && !b->slab ? static_cast<std::int32_t>(b->id) : -1;
+    return b && !b->slab ? pager::told_id(b->id).value : -1;
 }
 
 // While a stream captures, the driver may refuse what may synchronise, and ends the capture then: it is asked, by a call that it

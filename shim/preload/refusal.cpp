@@ -5,6 +5,7 @@
 
 #include "profiler/trace/writer/json_line.hpp"
 #include "shim/log/log.hpp"
+#include "shim/pager/told_id.hpp"
 
 namespace udnnmem::preload {
 namespace {
@@ -74,7 +75,7 @@ void Refusals::note(pager::DevicePager& device, const char* what, std::size_t wa
     line.add("device_bytes", bytes(live - on_host)).add("host_bytes", bytes(on_host)).add("budget_bytes", bytes(memory.device_budget)).add("host_budget_bytes", bytes(memory.host_budget)).add("enough_bytes", bytes(enough));
     std::vector<std::int64_t> ids, sizes, hosts;
     for (std::size_t i = 0; i < std::min(all.size(), kTraced); ++i) {
-        ids.push_back(all[i].id);
+        ids.push_back(pager::told_id(all[i].id).value);
         sizes.push_back(static_cast<std::int64_t>(all[i].bytes));
         hosts.push_back(all[i].on_host);
     }

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <map>
 
+#include "shim/pager/told_id.hpp"
+
 namespace udnnmem::replay {
 namespace {
 
@@ -276,7 +278,7 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
         }
     const std::vector<std::int32_t> ops = part_for(known, slice, wanted).ops;
     // Seen from outside for as long as its work is handed over.
-    const std::uint64_t shown = wanted.empty() ? 0 : pager_.sink().move_began("replay", BufferId(static_cast<std::int32_t>(targets.begin()->second.buffer->id)), Bytes(static_cast<std::int64_t>(targets.begin()->second.buffer->capacity)));
+    const std::uint64_t shown = wanted.empty() ? 0 : pager_.sink().move_began("replay", pager::told_id(targets.begin()->second.buffer->id), Bytes(static_cast<std::int64_t>(targets.begin()->second.buffer->capacity)));
     const std::size_t lane = lane_of(stream);
     CUresult result = run_ops(known, ops, targets, lane, stream);
     figures_.ops += ops.size();
@@ -305,7 +307,7 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
         pager::Buffer* const b = target.buffer;
         device_.restored(b);
         entries_.erase(b);
-        pager_.sink().event({profiler::EventKind::replay, device_.device(), BufferId(static_cast<std::int32_t>(b->id)), Bytes(static_cast<std::int64_t>(b->capacity)), Nanoseconds(start), Nanoseconds(pager::now_ns())});
+        pager_.sink().event({profiler::EventKind::replay, device_.device(), pager::told_id(b->id), Bytes(static_cast<std::int64_t>(b->capacity)), Nanoseconds(start), Nanoseconds(pager::now_ns())});
     }
     note_any();
     pager_.sink().move_ended(shown);

@@ -94,3 +94,22 @@ TEST_CASE("a plan is given up if it measures worse than what came before it") {
     CHECK(runs.course.rows()->promised == Nanoseconds(100'000));
     CHECK(runs.course.figures().given_up == 1);
 }
+
+TEST_CASE("the buffer that held a step back has a number that a record can hold, after 2^31 allocations too") {
+    executor::Sequence one;
+    one.steps.push_back({"op", 1, 0, 0});
+    one.plan_trace.ops.emplace_back();
+    Course course(0, std::move(one), {}, nullptr, nullptr);
+    const auto rows = std::make_shared<Rows>();
+    rows->start.push_back(Nanoseconds(0));
+    course.offer(rows);
+    std::uint64_t last_tag = 0;
+    course.begin(last_tag);
+    pager::Buffer b;
+    b.id = 0x80000007u;
+    course.held(0, b, pager::Residency::host, Nanoseconds(1));
+    std::vector<profiler::RunStep> steps;
+    course.tell_steps(steps);
+    REQUIRE(steps.size() == 1);
+    CHECK(steps[0].buffer == BufferId(7));
+}
