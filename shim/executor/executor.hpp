@@ -244,6 +244,7 @@ class Executor {
 
     std::mutex mutex_;                              // all that follows but the thread's own
     std::vector<CoursePointer> courses_;
+    Course::Figures retired_;                       // of courses that made room
     std::set<std::uint64_t> denied_;                // by earlier runs (Replayer::denied()) ...
     std::size_t denials_stored_ = 0;                // ... and so many are in the file. Under job_mutex_
     std::string stored_device_;                     // that the stored plans are for; once the device is known ""

@@ -10,6 +10,7 @@ Executor::Figures Executor::figures() {
     Figures all;
     if (replay::Replayer* replayer = replayer_.load()) all.replayed = replayer->figures();
     std::lock_guard lock(mutex_);
+    static_cast<Course::Figures&>(all) = retired_;
     all.strayed = strayed_;
     std::uint64_t most = 0;
     for (const CoursePointer& c : courses_) {

@@ -47,6 +47,9 @@ void Executor::learn(const profiler::Iteration& iteration, pager::DevicePager& d
         });
         if (last_ == oldest->get()) last_ = nullptr;
         end_proof(**oldest, false);
+        const Course::Figures gone = (*oldest)->figures();
+        retired_.iterations += gone.iterations, retired_.planned_iterations += gone.planned_iterations, retired_.given_up += gone.given_up;
+        unknown_.forget((*oldest)->fingerprint());
         courses_.erase(oldest);
     }
     device_ = &device;

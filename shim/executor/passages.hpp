@@ -69,6 +69,8 @@ class Passages {
     // An iteration that was found to repeat; as a rule none. A fingerprint that `known` knows is none. A passage counts when it
     // came `times` times.
     std::optional<profiler::Iteration> take(Passage&& passage, const std::function<bool(std::uint64_t fingerprint)>& known, int times = 2);
+    // A sequence of that fingerprint is known no more: where the passage comes again it is learned again.
+    void forget(std::uint64_t fingerprint) { came_.erase(fingerprint); }
 
   private:
     struct Range {

@@ -124,3 +124,21 @@ TEST_CASE("a passage that goes on is looked at piece by piece") {
     }
     CHECK(learned == 1);
 }
+
+TEST_CASE("a passage whose sequence made room is learned again when it comes again") {
+    Device device(20);
+    Passages passages(price);
+    std::uint64_t print = 0;
+    const auto asked = [&](std::uint64_t p) { return print = p, false; };
+    const auto comes = [&] {
+        Passage p = passage(device);
+        device.run(p, 0, 20);
+        return passages.take(std::move(p), asked).has_value();
+    };
+    CHECK_FALSE(comes());
+    CHECK(comes());
+    for (int i = 0; i < 3; ++i) CHECK_FALSE(comes());
+    passages.forget(print);
+    CHECK_FALSE(comes());
+    CHECK(comes());
+}

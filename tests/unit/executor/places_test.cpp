@@ -114,6 +114,35 @@ TEST_CASE_METHOD(Followed, "once memory is moved the recorder is asked again, if
     executor.stop();
 }
 
+TEST_CASE_METHOD(Followed, "iterations that were followed stay counted when their sequence makes room for another") {
+    std::vector<std::vector<CUdeviceptr>> loops{buffers(4)};
+    for (int i = 1; i < 9; ++i) loops.push_back(buffers(2));
+    settings.second_look = Nanoseconds(0);
+    Executor executor(*p.pager, settings);
+    executor.learned(loop_over(loops[0], 1));
+    REQUIRE(known(1));
+    for (int i = 0; i < 5; ++i)
+        for (const CUdeviceptr at : loops[0]) {
+            pager::Op op;
+            op.name(p.at(at));
+            const Executor::Place place = executor.before("op", 1, op);
+            REQUIRE(p.begin(op, 1, {at}) == CUDA_SUCCESS);
+            executor.submitted(place, op);
+            p.pager->leave(op, CUDA_SUCCESS);
+            executor.after(place, op);
+        }
+    const std::uint64_t iterations = executor.figures().iterations;
+    REQUIRE(iterations > 0);
+    for (std::size_t i = 1; i < loops.size(); ++i) {
+        executor.learned(loop_over(loops[i], i + 1));
+        REQUIRE(known(static_cast<long>(i) + 1));
+        for (const CUdeviceptr at : loops[i]) op(executor, i + 1, {at});
+    }
+    CHECK(executor.sequences().front().id == 1);   // the first is gone
+    CHECK(executor.figures().iterations >= iterations);
+    executor.stop();
+}
+
 TEST_CASE_METHOD(Followed, "a watch that is left in the middle again and again is given up") {
     const std::vector<CUdeviceptr> a = buffers(4);
     const executor::Sequence sequence = executor::make_sequence(loop_over(a, 1), 1, pager::test::granule, [this](std::uint64_t at) { return p.at(at); });
