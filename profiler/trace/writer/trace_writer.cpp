@@ -130,7 +130,10 @@ struct TraceWriter::State {
         }
         if (settings.more) {
             const std::string text = settings.more(last);
-            if (!full || last) lines += text;
+            // Few and bounded (iterations, refusals): of a full file they have a quarter more.
+            if (full) beyond += static_cast<std::int64_t>(text.size());
+            if (last || beyond <= settings.longest.value / 4) lines += text;
+            else if (!text.empty()) dropped.fetch_add(1, std::memory_order_relaxed);
         }
         if (settings.figures) {
             const RunSummary now = settings.figures();
@@ -180,6 +183,7 @@ struct TraceWriter::State {
     }
 
     RunSummary told;
+    std::int64_t beyond = 0;           // bytes of further lines since the file was full
 
     static void* main(void* argument) {
         const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(argument));

@@ -6,8 +6,8 @@
 //   - An existing file is never touched. What cannot be written (folder missing, disk full, file limit)
 //     costs the trace and one warning line, never the run.
 //   - What was said at least a second ago is in the file, whole lines: a killed process loses no more.
-//   - Time and space are bounded: a full queue or a full file drops events and counts them; what is
-//     told at the end, and the last summary, are written all the same.
+//   - Time and space are bounded: a full queue or a full file drops events and counts them; further lines
+//     (iterations, refusals), what is told at the end, and the last summary, are written all the same.
 //   - In a forked child every call does nothing. No method throws.
 #pragma once
 
@@ -30,7 +30,7 @@ class TraceWriter {
         std::function<RunSummary()> figures;             // called from the writer's thread about twice a second and at
                                                          // the end; written when more than their time changed. May be empty
         std::function<std::string(bool last)> more;      // likewise, each time that the thread looks: further whole lines. May be empty
-        Bytes longest{std::int64_t{256} << 20};          // of the file; what is told at the end comes on top
+        Bytes longest{std::int64_t{256} << 20};          // of the file; further lines have a quarter more, what is told at the end comes on top
         std::size_t queue = 1 << 14;                     // events; a power of two
         Nanoseconds patience{5'000'000'000};             // how long close() waits for a disk that hangs
     };

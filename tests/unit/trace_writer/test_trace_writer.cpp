@@ -376,7 +376,8 @@ TEST_CASE("a queue or a file that is too small drops events and counts them") {
     s = settings(folder.file("small-file"), warnings);
     s.longest = Bytes(4000);
     s.figures = [] { return RunSummary{}; };
-    s.more = [](bool last) { return std::string(last ? "{\"kind\":\"misprediction\",\"expected\":\"add\",\"seen\":\"mul\",\"times\":2}\n" : ""); };
+    std::size_t told = 0;
+    s.more = [&told](bool) { return ++told, std::string("{\"kind\":\"misprediction\",\"expected\":\"add\",\"seen\":\"mul\",\"times\":2}\n"); };
     constexpr int bursts = 4, burst = 1000;
     {
         TraceWriter writer(s);
@@ -393,7 +394,8 @@ TEST_CASE("a queue or a file that is too small drops events and counts them") {
     CHECK(written >= burst);   // what is written at once is written whole; on a busy machine that is more than one burst
     CHECK(run->events_dropped > 0);
     CHECK(written + run->events_dropped == bursts * burst);
-    CHECK(run->mispredictions.size() == 1);   // what is told at the end is, also of a full file
+    CHECK(told > 4);
+    CHECK(run->mispredictions.size() == told);   // what is told of the run is, also of a full file
     CHECK(warnings.count == 0);
 }
 
