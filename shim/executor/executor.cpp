@@ -107,7 +107,7 @@ std::int32_t Executor::find_place(const Seen& seen) {
 void Executor::pass(const char* name, const Seen& seen, const pager::Op& op) {
     if (!passage_whole_) return;
     passage_.add(name, seen, op);
-    if (passage_.ops.size() < kPiece) return;
+    if (!passage_.is_piece()) return;
     passage_.ends = false;
     end_passage(false);
 }

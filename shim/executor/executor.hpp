@@ -159,7 +159,6 @@ class Executor {
     static constexpr std::size_t kMostCourses = 8;
     static constexpr double kFasterByPlan = 0.98;   // a second plan is worth trying if it promises so much
     static constexpr double kSpare = 0.01;          // of the memory, for frames that are stranded in a size class
-    static constexpr std::size_t kPiece = 2048;     // ops of a passage before the planning thread sees it
     static constexpr std::uint64_t kUnfollowed = 4096;   // ops after which what runs is a passage, wherever it began
     static constexpr std::size_t kWaiting = 64;     // pieces that wait for the planning thread; more are dropped
 

@@ -67,7 +67,7 @@ std::optional<profiler::Iteration> Passages::take(Passage&& passage, const std::
         if (!known(fingerprint(*range))) found = iteration(*range);
         if (!so_far_.ends) clear();
     }
-    if (so_far_.ops.size() > most_ops) clear();
+    if (so_far_.ops.size() > most_ops || so_far_.uses.size() > most_uses) clear();
     if (!so_far_.ends || so_far_.ops.empty()) return found;
     const Range all{0, so_far_.ops.size()};
     if (!found && so_far_.ops.size() >= Sequence::fewest) {

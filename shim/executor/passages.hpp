@@ -46,6 +46,8 @@ struct Passage {
         bool overwritten;            // wholly written, not read
         std::size_t bytes;
     };
+    static constexpr std::size_t piece_ops = 2048, piece_uses = 1 << 16;
+
     std::vector<Op> ops;
     std::vector<Use> uses;
     std::uint32_t newest = 0;        // no buffer that an op named before it has a higher id
@@ -55,11 +57,14 @@ struct Passage {
     // The first `steps` of a sequence, as they just ran.
     void add(const Sequence& sequence, const Follower& follower, const StreamsOf& streams, std::int32_t steps);
     void restart(std::uint32_t newest_id);
+    // So many that the planning thread may see them before it ends.
+    bool is_piece() const { return ops.size() >= piece_ops || uses.size() >= piece_uses; }
 };
 
 class Passages {
   public:
     static constexpr std::size_t most_ops = 1 << 17;       // of a passage; a longer one is not looked at
+    static constexpr std::size_t most_uses = 1 << 22;      // ... nor one of more uses: 24 bytes each, and there are ops of thousands
     static constexpr std::size_t most_remembered = 256;    // passages that came once
 
     // How long an op takes, as far as is known: its name, shape and the bytes that it names.
@@ -71,6 +76,7 @@ class Passages {
     std::optional<profiler::Iteration> take(Passage&& passage, const std::function<bool(std::uint64_t fingerprint)>& known, int times = 2);
     // A sequence of that fingerprint is known no more: where the passage comes again it is learned again.
     void forget(std::uint64_t fingerprint) { came_.erase(fingerprint); }
+    std::size_t uses_kept() const { return so_far_.uses.size(); }
 
   private:
     struct Range {

@@ -125,6 +125,21 @@ TEST_CASE("a passage that goes on is looked at piece by piece") {
     CHECK(learned == 1);
 }
 
+TEST_CASE("a passage of few ops that use much is handed on in pieces, and is not kept for ever") {
+    Device device(1);
+    const std::vector<pager::Buffer*> many(1 << 15, &device.weights[0]);
+    Passages passages(price);
+    for (std::uint64_t i = 0; i < 80; ++i) {
+        Passage p = passage(device, false);
+        device.add(p, "graph", 2 * i, many);
+        CHECK_FALSE(p.is_piece());
+        device.add(p, "graph", 2 * i + 1, many);
+        CHECK(p.is_piece());
+        CHECK(!passages.take(std::move(p), none_known));
+        REQUIRE(passages.uses_kept() <= Passages::most_uses);
+    }
+}
+
 TEST_CASE("a passage whose sequence made room is learned again when it comes again") {
     Device device(20);
     Passages passages(price);
