@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "shim/pager/buffer.hpp"
+#include "shim/pager/told_id.hpp"
+
 namespace udnnmem::executor {
 
 Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_below, std::size_t granule,
@@ -24,7 +27,8 @@ Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_b
             continue;
         }
         pager::Buffer* const known = buffer.persistent ? find(iteration.address[i]) : nullptr;
-        if (buffer.persistent && !known) return {};
+        const auto is_it = [&] { return known && known->live && (buffer.run_id < 0 || pager::told_id(known->id).value == buffer.run_id); };
+        if (buffer.persistent && !is_it()) return {};   // freed, or freed and another's
         logical[i] = static_cast<std::int32_t>(s.persistent.size());
         s.persistent.push_back(known);
         profiler::TraceBuffer& planned = s.plan_trace.buffers.emplace_back(buffer);

@@ -20,6 +20,7 @@ constexpr std::size_t kGranule = 1024;
 // persistent buffer is named by every op.
 struct Network {
     explicit Network(int layers) : layers(layers), weights(static_cast<std::size_t>(layers)) {
+        for (pager::Buffer& w : weights) w.live = true;
         profiler::Trace& t = iteration.trace;
         auto add = [&](std::size_t bytes, bool persistent) {
             auto& b = t.buffers.emplace_back();
@@ -106,6 +107,18 @@ TEST_CASE("a sequence holds what can move, in granules, with its next uses") {
     CHECK(s.uses[s.steps[5].first].again == 0);
     CHECK(s.uses[s.steps[5].first + 1].again == 1);
     CHECK(executor::make_sequence(net.iteration, 512, kGranule, [](std::uint64_t) { return nullptr; }).steps.empty());
+}
+
+TEST_CASE("a sequence whose persistent buffer was freed, or is another by now, is none") {
+    Network net(3);
+    net.iteration.trace.buffers[2].run_id = 5;   // weight 1
+    net.weights[1].id = 0x80000005u;
+    CHECK(net.sequence().steps.size() == 6);
+    net.weights[1].id = 6;
+    CHECK(net.sequence().steps.empty());
+    net.weights[1].id = 5;
+    net.weights[1].live = false;
+    CHECK(net.sequence().steps.empty());
 }
 
 TEST_CASE("what no op of an iteration uses is no part of its sequence, there or gone") {
