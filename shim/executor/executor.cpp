@@ -63,7 +63,8 @@ void Executor::end(bool patiently) noexcept {
 void Executor::learned(const profiler::Iteration& iteration) noexcept try {
     std::lock_guard lock(job_mutex_);
     if (stopping_.load()) return;
-    job_ = std::make_unique<profiler::Iteration>(iteration);
+    if (jobs_.size() == kMostJobs) jobs_.erase(jobs_.begin());
+    jobs_.push_back(iteration);
     if (!thread_.joinable()) thread_ = host::quiet_thread([this] { run(); });
     job_ready_.notify_all();
 } catch (...) {  // no memory, no thread: the run stays on demand

@@ -159,6 +159,7 @@ class Executor {
     static constexpr std::size_t kMostCourses = 8;
     static constexpr double kFasterByPlan = 0.98;   // a second plan is worth trying if it promises so much
     static constexpr double kSpare = 0.01;          // of the memory, for frames that are stranded in a size class
+    static constexpr std::size_t kMostJobs = 4;     // iterations that wait for the planning thread; of more, the newest
     static constexpr std::uint64_t kUnfollowed = 4096;   // ops after which what runs is a passage, wherever it began
     static constexpr std::size_t kWaiting = 64;     // pieces that wait for the planning thread; more are dropped
 
@@ -292,7 +293,7 @@ class Executor {
     std::mutex job_mutex_;                          // taken last
     std::condition_variable job_ready_, ended_;
     bool has_ended_ = false;                        // the thread has; under job_mutex_
-    std::unique_ptr<profiler::Iteration> job_;      // under job_mutex_
+    std::vector<profiler::Iteration> jobs_;         // under job_mutex_
     std::atomic<bool> kept_back_{false};            // what was learned last fitted, or its memory was gone: nothing to plan, until memory is moved
     bool reconsider_ = false, passages_wait_ = false, store_waits_ = false, advance_waits_ = false;   // under job_mutex_
     bool told_not_stored_ = false;   // the planning thread's

@@ -134,7 +134,7 @@ void Executor::run() {
 // False: the end.
 bool Executor::wait_for_work(bool polls) {
     std::unique_lock lock(job_mutex_);
-    const auto due = [this] { return job_ || reconsider_ || passages_wait_ || store_waits_ || advance_waits_ || stopping_.load(); };
+    const auto due = [this] { return !jobs_.empty() || reconsider_ || passages_wait_ || store_waits_ || advance_waits_ || stopping_.load(); };
     if (polls) job_ready_.wait_for(lock, kPoll, due);
     else job_ready_.wait(lock, due);
     passages_wait_ = advance_waits_ = false;
@@ -165,7 +165,7 @@ void Executor::work() {
                 bool asked = false;
                 {
                     std::lock_guard lock(job_mutex_);
-                    asked = std::exchange(job_, nullptr) != nullptr;
+                    asked = !std::exchange(jobs_, {}).empty();
                     reconsider_ = false;
                 }
                 if (on() || asked) settings_.say("more than one device: no plan, memory is paged on demand");
@@ -173,13 +173,13 @@ void Executor::work() {
                 continue;
             }
             pager::DevicePager& device = *devices[0];
-            std::unique_ptr<profiler::Iteration> job;
+            std::vector<profiler::Iteration> jobs;
             {
                 std::lock_guard lock(job_mutex_);
-                job = std::move(job_);
-                if (std::exchange(reconsider_, false) && !job) job = std::move(kept_);
+                jobs.swap(jobs_);
+                if (const auto kept = std::exchange(reconsider_, false) && jobs.empty() ? std::move(kept_) : nullptr) jobs.push_back(std::move(*kept));
             }
-            if (job) learn(*job, device);
+            for (const profiler::Iteration& job : jobs) learn(job, device);
             take_passages(device);
             discard_strangers(false);
             polls = false;

@@ -95,6 +95,15 @@ TEST_CASE_METHOD(Followed, "what runs when nothing that is known does is learned
     executor.stop();
 }
 
+TEST_CASE_METHOD(Followed, "iterations that are found while one is planned for are learned, all") {
+    std::vector<std::vector<CUdeviceptr>> loops;
+    for (int i = 0; i < 4; ++i) loops.push_back(buffers(4));
+    Executor executor(*p.pager, settings);
+    for (std::size_t i = 0; i < loops.size(); ++i) executor.learned(loop_over(loops[i], i + 1));
+    CHECK(known(4));
+    executor.stop();
+}
+
 TEST_CASE_METHOD(Followed, "once memory is moved the recorder is asked again, if nothing came of what it told") {
     const auto reconsidered = [&](Executor& executor, int n) {
         return Paged::soon([&] { return executor.paging(), searches == n; });
