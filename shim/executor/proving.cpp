@@ -61,7 +61,6 @@ Course::Stage Executor::begin_proof(Course& course) {
     }
     course.known = std::make_shared<replay::Known>();
     course.known->program = course.sequence.program;
-    course.known->denied = replayer_.load()->denied();
     for (const profiler::TraceOp& op : course.sequence.plan_trace.ops) {
         course.known->ops.emplace_back();
         course.known->ops.back().takes = op.duration;
@@ -97,7 +96,7 @@ bool Executor::look_at_proof(Course& course) {
         proves_.store(false);
         proven = !course.proof->failed();
         if (proven) {
-            replayer_.load()->refuse_denied(*course.known);   // since it was looked at
+            replayer_.load()->refuse_denied(*course.known);
             find_versions(*course.known, course.sequence);
             settings_.say("sequence " + std::to_string(course.id) + ": " + summary_of(*course.known));
         }

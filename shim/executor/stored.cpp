@@ -14,11 +14,6 @@ constexpr double kMore = 1.25;
 // Something else may repeat before what was stored comes (an evaluation, a warm-up): for so many times its ops.
 constexpr std::uint64_t kBefore = 32;
 
-void refuse_denied(replay::Known& known, const std::set<std::uint64_t>& denied) {
-    for (replay::KnownOp& op : known.ops)
-        if (op.code && denied.count(op.code)) op.proven = false, op.refused = replay::why_denied;
-}
-
 // Nothing but what is known of the sequence.
 Rows rows_made_anew(const Sequence& sequence) {
     Rows rows;
@@ -55,7 +50,7 @@ void Executor::load() {
         if (courses_.size() == kMostCourses) break;
         note_prices(stored.sequence);
         if (!settings_.recompute) stored.known = nullptr;
-        if (stored.known) refuse_denied(*stored.known, denied_);
+        if (stored.known) replay::deny(*stored.known, denied_);
         if (stored.known) live = std::max(live, policy::CompiledTrace(stored.sequence.plan_trace).peak_live);
         courses_.push_back(std::make_shared<Course>(learned_++, std::move(stored.sequence), std::move(stored.seen), std::move(stored.known), std::move(stored.rows)));
     }

@@ -65,14 +65,15 @@ struct KnownOp {
     static constexpr int most_trials = 3;
 };
 
-// Of what was proven, and gave other bits when it was run again in the place of a replay: by its code, in every run that has the plan.
-inline constexpr const char* why_denied = "gave other bits when it was run again later";
-
 struct Known {
     Program program;
-    std::set<std::uint64_t> denied;  // KnownOp::code, as far as they were known when the proof began
     std::vector<KnownOp> ops;        // one for each step
 };
+
+// Kernels of these codes (KnownOp::code) are proven no more: one of each gave other bits in the place of a replay, now or in an earlier
+// run. True: some were.
+bool deny(Known& known, const std::set<std::uint64_t>& codes);
+inline constexpr const char* why_denied = "gave other bits when it was run again later";
 
 // Of the ops of a slice those, in order, that some of its buffers need; and what they read that none of them makes.
 struct Part {

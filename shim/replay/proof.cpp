@@ -80,8 +80,6 @@ void Proof::context_destroying(CUcontext context) {
 const char* Proof::look(std::int32_t k, const LaunchSource& source) {
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
     if (const char* why = source.refused()) return why;
-    op.code = source.code();
-    if (op.code && known_.denied.count(op.code)) return why_denied;
     const Program::Step& step = known_.program.steps[static_cast<std::size_t>(k)];
     pager::Pager& pager = work_.pager();
     std::vector<std::pair<CUdeviceptr, std::size_t>> movable, small;   // base and bytes
@@ -133,6 +131,7 @@ const char* Proof::look(std::int32_t k, const LaunchSource& source) {
     op.kind = op.launch.kind;
     op.inspected = source.inspected();
     op.proved = op.launch.function;
+    op.code = source.code();
     op.proved_with = op.launch.arguments;
     op.varies.assign(op.launch.arguments.size(), 0);
     op.looked_at = true;

@@ -6,9 +6,17 @@
 
 namespace udnnmem::replay {
 
+bool deny(Known& known, const std::set<std::uint64_t>& codes) {
+    bool any = false;
+    for (KnownOp& op : known.ops)
+        if (op.proven && op.code && codes.count(op.code)) op.proven = false, op.refused = why_denied, any = true;
+    return any;
+}
+
 // Where there is no trial to be had, the check after each replay has to do: it counts as one.
 void Replayer::not_tried(const Entry& entry) {
-    if (trials_.size() < kMostTried / 2) trials_.push_back({entry.known, entry.slice, entry.logical});
+    if (trials_.size() < kMostTried / 2)   // the rest is for those that are compared
+        trials_.push_back({entry.known, entry.slice, entry.logical});
     tries_.store(true);
 }
 
@@ -116,10 +124,7 @@ Replayer::Trials Replayer::judge(const std::shared_ptr<Known>& known, const std:
 bool Replayer::refuse_denied(Known& known) {
     const std::set<std::uint64_t> codes = denied();
     std::lock_guard lock(mutex_);
-    bool any = false;
-    for (KnownOp& op : known.ops)
-        if (op.proven && op.code && codes.count(op.code)) op.proven = false, op.refused = why_denied, any = true;
-    return any;
+    return replay::deny(known, codes);
 }
 
 void Replayer::trust(Known& known) {
