@@ -166,7 +166,8 @@ def main():
         suite.check("another budget" in "".join(said) and followed[1] >= STEPS - 4, "another budget: planned for it at once", f"    {followed}\n{done.tail(20)}")
         file.write_bytes(good)
         done, followed, _ = start("after a warm-up", digits(12, 20, 128, "--first", "8,64"), enough=5)
-        suite.check(followed[1] >= 5 and done.error.count("ops is known") == 1, "after a warm-up that repeats: by the stored plan, nothing else is learned", f"    {followed}\n{done.tail(20)}")
+        # The accuracy at the end, too, if the planning thread comes to it.
+        suite.check(followed[1] >= 5 and done.error.count("of 120 ops is known") == 1, "after a warm-up that repeats: by the stored plan, no other training is learned", f"    {followed}\n{done.tail(20)}")
         stored = subprocess.run(["zstd", "-dcq", file], capture_output=True).stdout
         kept = [line for line in subprocess.run(["zstd", "-dcq"], input=good, capture_output=True).stdout.splitlines() if b'"kind":"op"' in line]
         suite.check(kept and all(line in stored for line in kept), "after a warm-up: what was stored is kept")
