@@ -204,6 +204,7 @@ bool Executor::advance(Course& course) {
         std::lock_guard lock(mutex_);
         return course.stage == stage;
     };
+    const auto ideal = [&] { return course.promised.value && course.promised <= trace.header.ideal; };   // by the best plan
     if (is(Course::Stage::fresh)) {
         set_stage(course, Course::Stage::planned);
         if (course.seen.ops.empty()) course.seen = trace;
@@ -224,7 +225,7 @@ bool Executor::advance(Course& course) {
                 const Nanoseconds whole = is_in_pieces(course) ? whole_graphs_->first_promised : Nanoseconds(0);
                 if (whole.value && !pieces_drop_ && first->promised >= whole) launch_whole_again(first->promised, whole, " by the first plan");
             }
-            if (settings_.second_look.value > 0 && first->promised > trace.header.ideal) set_stage(course, course.proven ? Course::Stage::proven : Course::Stage::watching);
+            if (settings_.second_look.value > 0) set_stage(course, course.proven && !ideal() ? Course::Stage::proven : Course::Stage::watching);
         }
     }
     if (is(Course::Stage::improving)) {
@@ -233,7 +234,7 @@ bool Executor::advance(Course& course) {
     }
     if (is(Course::Stage::watching)) {
         if (look_at_watch(course, course.seen) == Watched::pending) return true;
-        if (!settings_.planner->needs_recompute) offer_better(course, plan(course, course.seen, machine(course), settings_.second_look));
+        if (!settings_.planner->needs_recompute && !ideal()) offer_better(course, plan(course, course.seen, machine(course), settings_.second_look));
         set_stage(course, Course::Stage::unproven);
     }
     if (is(Course::Stage::unproven)) {

@@ -63,14 +63,15 @@ class Program:
 
     def iteration(self, begin, count):
         """Buffers of the ops from `begin` on as the trace has them: (bytes, persistent, alloc_op, free_op, uses). What they make and the
-        same op of the next iteration uses too is made only once: it lasts."""
+        same op of the next iteration uses too is made only once: it lasts. Where that uses another one, it does not."""
         end, lives = begin + count, {}
-        kept = {b for op, again in zip(self.ops[begin:end], self.ops[end:]) for b in op.modes if b in again.modes}
+        pairs = [(b, b in again.modes) for op, again in zip(self.ops[begin:end], self.ops[end:]) for b in op.modes]
+        kept, renewed = {b for b, same in pairs if same}, {b for b, same in pairs if not same}
         for b, born in self.born.items():
             died = self.died.get(b)
             if born >= end or (died is not None and (died <= begin or died == born)):
                 continue
-            whole = (born <= begin or b in kept) and (died is None or died >= end)
+            whole = (born <= begin or b in kept) and (died is None or died >= end) and b not in renewed
             lives[b] = (True, 0, count - 1) if whole else (False, max(born - begin, 0), (end if died is None else min(died, end)) - begin - 1)
         uses = collections.defaultdict(list)
         for k, op in enumerate(self.ops[begin:end]):
