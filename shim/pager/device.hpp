@@ -256,7 +256,7 @@ class DevicePager {
     bool ended(CUstream);
     bool nothing_looks();
     void end_copy_out(Buffer*);
-    void start_evict(Buffer*, bool drop = false);
+    void start_evict(Buffer*, const Order* drop = nullptr);
     void start_clean(Buffer*, std::uint64_t used, bool still);
     void start_fetch(Buffer*, std::vector<Frame*> frames, bool copy);
 

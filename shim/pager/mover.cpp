@@ -74,10 +74,11 @@ void DevicePager::show(Move& m, const char* what) {
     m.shown = pager_.sink().move_began(what, told_id(m.buffer->id), Bytes(static_cast<std::int64_t>(m.buffer->capacity)));
 }
 
-void DevicePager::start_evict(Buffer* b, bool drop) {
+void DevicePager::start_evict(Buffer* b, const Order* drop) {
     Move m;
     m.kind = Move::Kind::evict;
     m.drop = drop;
+    m.used = drop ? drop->after : 0;
     m.buffer = b;
     m.start_ns = now_ns();
     show(m, drop ? "drop" : "evict");

@@ -200,7 +200,8 @@ bool DevicePager::step_drop(Move& m) {
     std::uint64_t addresses = 0;
     b->dropped_hash = hasher_.read(m.ticket, &addresses);
     m.ticket = -1;
-    if (addresses) return finish(m, Residency::device), true;  // a pointer table
+    // A pointer table; or one was found that leads here, and an op that names it came after the one that the order was given for.
+    if (addresses || b->last_use.load() > m.used) return finish(m, Residency::device), true;
     if (backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
     device_pool_->give_back(b->device_frames);
     host_pool_->give_back(b->host_frames);

@@ -103,7 +103,7 @@ bool DevicePager::serve_orders_out() {
             continue;
         }
         if (copies) start_clean(b, used, still);
-        else start_evict(b, it->kind == Order::Kind::drop);
+        else start_evict(b, it->kind == Order::Kind::drop ? &*it : nullptr);
         it = orders_out_.erase(it);
         ++under_way;
         progress = true;

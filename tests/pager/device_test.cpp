@@ -403,6 +403,26 @@ TEST_CASE("what is ordered in needs room for itself once, also where a launch th
     CHECK(p.gpu.violations().empty());
 }
 
+TEST_CASE("what is used after all while it is dropped stays, though no op named it") {
+    for (const bool used : {true, false}) {
+        Paged p({.device = 8, .host = 16});
+        const CUdeviceptr made = p.allocate(2);
+        REQUIRE(p.launch(1, {made}, 5) == CUDA_SUCCESS);
+        p.pager->streams().mark_tails();
+        p.gpu.hold_moves(true);
+        const Order drop{Order::Kind::drop, p.at(made), p.at(made)->id, p.at(made)->last_use.load()};
+        p.device->order(&drop, 1);
+        REQUIRE(Paged::soon([&] { return p.where(made) == Residency::evicting; }));
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        if (used) ++p.at(made)->last_use;   // through a table of addresses that was found meanwhile
+        p.gpu.hold_moves(false);
+        REQUIRE(Paged::soon([&] { return p.where(made) != Residency::evicting; }));
+        CHECK(p.where(made) == (used ? Residency::device : Residency::unbacked));
+        CHECK(p.at(made)->dropped.load() == !used);
+        CHECK(p.gpu.violations().empty());
+    }
+}
+
 TEST_CASE("host memory that a copy may read for good is not given to the driver") {
     Paged p({.device = 9, .host = 12, .lands = false, .deadline_ns = 50'000'000});
     const CUdeviceptr a = p.allocate(4), b = p.allocate(8);
