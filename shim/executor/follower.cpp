@@ -78,7 +78,7 @@ bool Follower::is(std::int32_t at, const Seen& seen) const {
         const bool lasts = sequence_.lasts(b);
         if (lasts ? known.buffer != nullptr : bound_in_[b] == stretch_ && run_ && at) {
             if (known.buffer != named || known.id != named->id) return false;
-        } else if (!lasts && settled_ && is_another(named, b, at)) {
+        } else if ((!lasts || !settled_) && is_another(named, b, at)) {
             return false;
         } else if (!settled_ && named->capacity != static_cast<std::size_t>(sequence_.plan_trace.buffers[b].bytes.value)) {
             return false;
@@ -87,7 +87,7 @@ bool Follower::is(std::int32_t at, const Seen& seen) const {
     return true;
 }
 
-// Whether the buffer is known as another one than `b`, a transient that has not come in this iteration: a program that writes there has
+// Whether the buffer is known as another one than `b`, which has not come in this iteration: a program that writes there has
 // strayed, though the op looks the same.
 bool Follower::is_another(const pager::Buffer* named, std::size_t b, std::int32_t at) const {
     const auto known = logical_.find(named);

@@ -203,6 +203,21 @@ TEST_CASE_METHOD(Halfway, "what is another buffer of the iteration is no transie
     }
 }
 
+TEST_CASE("nor is it in the first iteration of a sequence that an earlier run stored") {
+    Network net(20);
+    Sequence stored = net.sequence();
+    std::fill(stored.persistent.begin(), stored.persistent.end(), nullptr);
+    const auto capacity = [&](std::size_t b) { return static_cast<std::size_t>(stored.plan_trace.buffers[b].bytes.value); };
+    std::deque<pager::Buffer> mine;
+    for (int i = 0; i < 20; ++i) net.weights[static_cast<std::size_t>(i)].capacity = capacity(0), mine.emplace_back().capacity = capacity(20);
+    Follower follower(stored);
+    REQUIRE(!follower.settled());
+    REQUIRE(net.play(follower, 0, 10, mine) == range(0, 10));
+    SECTION("an activation that was made before") { CHECK(net.at(follower, Network::forward, {&net.weights[10], &mine[9], &mine[3]}) == Follower::nowhere); }
+    SECTION("a weight in another one's place") { CHECK(net.at(follower, Network::forward, {&net.weights[2], &mine[9], &mine[10]}) == Follower::nowhere); }
+    SECTION("another weight and activation") { CHECK(net.at(follower, Network::forward, {&net.weights[10], &mine[9], &mine[10]}) == 10); }
+}
+
 TEST_CASE("an op in between is passed over") {
     Network net(20);
     const Sequence s = net.sequence();
