@@ -29,7 +29,7 @@ class PlanReader {
     bool take_proof(profiler::Record& record);
     bool take_replay(profiler::Record& record);
     bool take_order(profiler::Record& record);
-    void end_course();
+    bool end_course();
 
     bool seen_ = false, stored_ = false;
     StoredCourse course_;

@@ -69,10 +69,7 @@ bool PlanReader::take(Record& record) {
     return true;
 }
 
-bool PlanReader::finish() {
-    end_course();
-    return seen_;
-}
+bool PlanReader::finish() { return end_course() && seen_; }
 
 bool PlanReader::take_plans(Record& record) {
     seen_ = true;
@@ -88,7 +85,7 @@ bool PlanReader::take_denied(Record& record) {
 }
 
 bool PlanReader::take_course(Record& record) {
-    end_course();
+    if (!end_course()) return record.fail("kind", "comes after a course whose buffers live longer than its ops");
     stored_ = true;
     std::int64_t ahead = 0;
     if (!record.read_integer("promised_ns", 0, kMost, rows_.promised.value) || !record.read_integer("memory_bytes", 0, kMost, rows_.memory.value) ||
@@ -228,8 +225,13 @@ bool PlanReader::take_order(Record& record) {
     return true;
 }
 
-void PlanReader::end_course() {
+// False: its lines do not fit together.
+bool PlanReader::end_course() {
     Sequence& s = course_.sequence;
+    const auto steps = static_cast<std::int32_t>(s.steps.size());
+    for (const auto* buffers : {&s.plan_trace.buffers, &s.small.buffers})
+        for (const profiler::TraceBuffer& b : *buffers)
+            if (b.alloc_op.value >= steps || b.free_op.value >= steps) return false;
     if (stored_ && !s.steps.empty()) {
         while (rows_.begin.size() <= s.steps.size()) rows_.begin.push_back(static_cast<std::uint32_t>(rows_.entries.size()));
         rows_.start.resize(s.steps.size());
@@ -252,6 +254,7 @@ void PlanReader::end_course() {
     course_ = StoredCourse();
     rows_ = Rows();
     stored_ = false;
+    return true;
 }
 
 }  // namespace udnnmem::executor

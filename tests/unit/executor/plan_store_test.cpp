@@ -224,6 +224,7 @@ TEST_CASE("what a stored plan says must fit together") {
     CHECK(refused(lines(), "\"runs\":\"kernel\"", "\"runs\":\"graph\""));
     CHECK(refused(lines(), "\"arguments\":\"00", "\"arguments\":\"0x"));
     CHECK(refused(lines(), "\"small\":false,\"alloc_op\":-1,\"free_op\":2", "\"small\":true,\"alloc_op\":-1,\"free_op\":2"));
+    CHECK(refused(lines(), "\"small\":false,\"alloc_op\":-1,\"free_op\":2", "\"small\":false,\"alloc_op\":-1,\"free_op\":200000"));
     CHECK(refused(lines(), "{\"kind\":\"plans\"", "{\"kind\":\"plan\""));
     std::remove(path.c_str());
     CHECK(!executor::read_plans(path, is));
