@@ -262,13 +262,13 @@ void Executor::releasing_now(CUdeviceptr address, CUstream stream, bool in_order
 } catch (...) {
 }
 
-// What was kept is of no use any more, and what is dropped is computed again, on none of the program's streams.
-void Executor::restore_now() noexcept try {
+// What was kept is of no use any more, and what is dropped is computed again, on none of the program's streams. `waits`: for all replays.
+void Executor::restore_now(bool waits) noexcept try {
     {
         std::lock_guard lock(mutex_);
         ++epoch_;
     }
-    replayer_.load()->restore_all(true);
+    replayer_.load()->restore_all(waits);
 } catch (...) {
 }
 
@@ -280,9 +280,9 @@ void Executor::forget_functions() noexcept try {
 } catch (...) {
 }
 
-void Executor::restore_beside_capture() noexcept {
+void Executor::restore_beside_capture(bool waits) noexcept {
     pager::Relaxed relaxed(pager_.driver());
-    restore_now();
+    restore_now(waits);
 }
 
 Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::Op& op) noexcept try {

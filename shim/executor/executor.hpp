@@ -125,11 +125,15 @@ class Executor {
         if (replayer->keeps()) [[unlikely]] restore_now();
         forget_functions();
     }
-    // An op runs that is not told, because a stream captures, or ops may from now on, for an address has escaped: nobody knows
-    // what they write.
+    // An op runs that is not told, because a stream captures: nobody knows what it writes. It still follows replays.
     void untold() noexcept {
         replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
-        if (replayer && replayer->keeps()) [[unlikely]] restore_beside_capture();
+        if (replayer && replayer->keeps()) [[unlikely]] restore_beside_capture(false);
+    }
+    // From here on ops may write what they are not given, for an address has escaped.
+    void escaping() noexcept {
+        replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
+        if (replayer && replayer->keeps()) [[unlikely]] restore_beside_capture(true);
     }
     // The allocation at `address` is about to be freed; `in_order`: in that of `stream`, else once all that was submitted has completed.
     void releasing(CUdeviceptr address, CUstream stream, bool in_order) noexcept {
@@ -214,9 +218,9 @@ class Executor {
     // The launch path's, without a lock.
     CUresult replay_for(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept;
     void releasing_now(CUdeviceptr address, CUstream stream, bool in_order) noexcept;
-    void restore_now() noexcept;
+    void restore_now(bool waits = true) noexcept;
     void forget_functions() noexcept;
-    void restore_beside_capture() noexcept;
+    void restore_beside_capture(bool waits) noexcept;
 
     // The launch path's, under mutex_.
     std::int32_t find_place(const Seen& seen);

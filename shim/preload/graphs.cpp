@@ -176,7 +176,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         CUresult ready = CUDA_SUCCESS;
         if (plan) place = plan->before(kGraphLaunch, shape, op), ready = plan->compute_again(place, op, nullptr);
         if (ready == CUDA_SUCCESS) ready = entered.enter();
-        if (plan && ready == CUDA_SUCCESS) ready = plan->follow_replays(op);
+        if (ready == CUDA_SUCCESS) ready = follow_replays(*s, op);
         if (ready != CUDA_SUCCESS) return explained(*s, op, kGraphLaunch, ready);
         seen.submitting(true);
         if (plan) plan->submitting(place, op);

@@ -34,6 +34,11 @@ executor::Executor* plan_of(Session& s, CUstream stream) {
     return nullptr;
 }
 
+CUresult follow_replays(Session& s, const Op& op) {
+    executor::Executor* const executor = s.executing();
+    return executor && !op.captured ? executor->follow_replays(op) : CUDA_SUCCESS;
+}
+
 CUresult explained(Session& s, const Op& op, const char* name, CUresult result) {
     if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
     std::size_t bytes = 0;
@@ -48,7 +53,7 @@ CUresult explained(Session& s, const Op& op, const char* name, CUresult result) 
 void note_escaped(Session& s, CUdeviceptr at) {
     pager::Buffer* const b = s.pager().find(at);
     if (!b || !b->device->escape(b, at)) return;
-    if (executor::Executor* const plan = s.executor()) plan->untold();
+    if (executor::Executor* const plan = s.executor()) plan->escaping();
 }
 
 CUresult let_escape(Session& s, CUdeviceptr at) {
@@ -103,7 +108,7 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
         CUresult ready = CUDA_SUCCESS;
         if (plan) place = plan->before(name_of(w), shape_of(w), op), ready = plan->compute_again(place, op, w.launch || w.fill || w.kind == WorkKind::copy ? &launch : nullptr);
         if (ready == CUDA_SUCCESS) ready = entered.enter();
-        if (plan && ready == CUDA_SUCCESS) ready = plan->follow_replays(op);
+        if (ready == CUDA_SUCCESS) ready = follow_replays(*s, op);
         if (ready != CUDA_SUCCESS) return explained(*s, op, name_of(w), ready);
         seen.submitting();
         if (plan) plan->submitting(place, op);

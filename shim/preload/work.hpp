@@ -86,6 +86,9 @@ std::uint64_t shape_of(const interpose::Work&);
 // nothing is told, for the executor asks the driver what may invalidate a capture.
 executor::Executor* plan_of(Session&, CUstream);
 
+// With the lease open: the op, told or not, comes after what replays do with what it names.
+CUresult follow_replays(Session&, const pager::Op&);
+
 // An op that is refused: `result`, and where that is out of memory, why.
 CUresult explained(Session&, const pager::Op&, const char* name, CUresult result);
 
