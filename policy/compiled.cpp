@@ -23,6 +23,7 @@ CompiledTrace::CompiledTrace(const profiler::Trace& trace, int ahead)
         }
         const auto row = static_cast<std::ptrdiff_t>(access.data.size());
         replayable.push_back(op.replayable);
+        replay_workspace.push_back(op.replay_workspace.value);
         ideal += op.duration.value;
         auto r = op.reads.begin();
         auto w = op.writes.begin();
@@ -139,7 +140,7 @@ bool ReplayCompiler::add(CompiledPlan& plan, std::int32_t before_op, std::span<c
     for (std::size_t s = 0; s < ops.size(); ++s) {
         const std::int32_t c = ops[s];
         ReplayStep step{c, static_cast<std::int32_t>(plan.need.size()), 0, static_cast<std::int32_t>(plan.made.size()), 0,
-                        t.workspace[c], t.workspace[c]};
+                        t.workspace[c] + t.replay_workspace[c], t.workspace[c] + t.replay_workspace[c]};
         for (const auto& a : t.access[c]) {
             const std::int32_t b = a.buffer;
             if (!a.flags) continue;

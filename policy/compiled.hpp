@@ -56,6 +56,7 @@ struct CompiledTrace {
     std::int32_t ops = 0, buffers = 0;
     std::vector<std::int64_t> duration, workspace;  // per op: ns, bytes
     std::vector<std::uint8_t> replayable;           // per op
+    std::vector<std::int64_t> replay_workspace;     // per op: bytes of inputs that are copied first when it is run again
     Csr<Access> access;                             // per op, ascending buffer
     Csr<std::int32_t> alloc, free;                  // per op: transients whose frames it takes first / gives back
     std::vector<std::int64_t> alloc_bytes;          // per op

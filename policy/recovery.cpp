@@ -111,7 +111,7 @@ bool Recovery::chain(const std::vector<std::int32_t>& targets, std::int32_t k, c
     for (const std::int32_t j : ops) {
         const profiler::TraceOp& op = trace_.ops[static_cast<std::size_t>(j)];
         ReplayChain::Step step{j};
-        step.workspace = op.workspace.value;
+        step.workspace = op.workspace.value + op.replay_workspace.value;
         to.time += op.duration;
         std::vector<std::int32_t> state;
         for (const BufferId id : op.reads) {

@@ -37,6 +37,7 @@ struct TraceOp {
     std::vector<BufferId> writes;
     Bytes workspace;               // scratch needed while the op runs
     bool replayable = false;       // the same inputs give the same bytes; costs `duration`
+    Bytes replay_workspace;        // scratch beside that when it is run again: copies of inputs. Of a run's own plans, not in files
     double flops = 0;              // 0: unknown
     Nanoseconds start{-1};         // when it began in the run, on the clock of its events; -1: not known
     std::string call;              // of a mathematics library that submitted it, "cublasSgemm_v2"; "": none

@@ -111,9 +111,10 @@ bool Executor::look_at_proof(Course& course) {
 void Executor::look_at_trials() {
     replay::Replayer* const replayer = replayer_.load();
     if (!replayer || !replayer->tries()) return;
-    std::lock_guard lock(mutex_);
+    const std::vector<replay::Replayer::Trials> judged = replayer->judge_trials();   // may wait for a thread that waits for memory
+    std::unique_lock lock(mutex_);
     bool denied = false;
-    for (const replay::Replayer::Trials& found : replayer->judge_trials())
+    for (const replay::Replayer::Trials& found : judged)
         for (const CoursePointer& c : courses_) {
             if (c->known != found.known) continue;
             const std::string name = "sequence " + std::to_string(c->id) + ": ";
@@ -123,8 +124,13 @@ void Executor::look_at_trials() {
             denied = true;
             plan_without_denied(*c);
         }
-    for (const CoursePointer& c : courses_)
-        if (denied && c->proven && replayer->refuse_denied(*c->known)) plan_without_denied(*c);
+    const std::vector<CoursePointer> others = denied ? courses_ : std::vector<CoursePointer>();
+    lock.unlock();
+    for (const CoursePointer& c : others)
+        if (c->proven && replayer->refuse_denied(*c->known)) {
+            std::lock_guard again(mutex_);
+            plan_without_denied(*c);
+        }
 }
 
 // With mutex_ held. The plan in force cannot be carried out.

@@ -63,6 +63,7 @@ profiler::Trace with_proofs(const profiler::Trace& seen, const Sequence& sequenc
         for (const replay::KnownOp::Use& use : proved.uses) {
             if (use.reads && !use.saved) op.reads.push_back(BufferId(use.buffer));
             if (use.writes) op.writes.push_back(BufferId(use.buffer));
+            if (proved.borrows(use) && use.movable) op.replay_workspace += trace.buffers[static_cast<std::size_t>(use.buffer)].bytes;
         }
         std::sort(op.reads.begin(), op.reads.end());
         std::sort(op.writes.begin(), op.writes.end());

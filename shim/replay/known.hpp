@@ -57,6 +57,9 @@ struct KnownOp {
     Launch launch;                   // of the iteration `captured`
     std::uint64_t captured = 0, frees_then = 0;   // when `launch` was kept: the iteration, and frees so far
 
+    // Whether a replay is given a copy of what is there: its code was not read, and nobody knows what it writes at other times,
+    // if only for a moment.
+    bool borrows(const Use& use) const { return !inspected && kind == Launch::Kind::kernel && !use.writes; }
     // Where use `u` lies by the launch's arguments.
     CUdeviceptr base(std::uint32_t u) const;
     // Whether the launch's operands lie in one buffer where those of the first proof did, and in several where they did.

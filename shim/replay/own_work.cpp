@@ -100,9 +100,9 @@ std::uint64_t OwnWork::slot_of(CUstream stream) {
     return slots_ + static_cast<std::uint64_t>(pager_.streams().slot(stream).index) % kSlots * kSlotBytes;
 }
 
-CUresult OwnWork::copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+CUresult OwnWork::copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream, bool dropped) {
     const CUdeviceptr both[] = {to, from};
-    return run(both, false, &to, stream, [&] { return pager_.driver().cuMemcpyDtoDAsync_v2(to, from, bytes, stream); });
+    return run(both, dropped, &to, stream, [&] { return pager_.driver().cuMemcpyDtoDAsync_v2(to, from, bytes, stream); });
 }
 
 CUresult OwnWork::fill(CUdeviceptr at, std::uint32_t word, std::size_t bytes, CUstream stream) {

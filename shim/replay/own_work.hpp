@@ -55,7 +55,8 @@ class OwnWork {
     // Whether what op.launch is given leads to memory that the first proof knew nothing of.
     bool leads_elsewhere(const KnownOp& op) const;
 
-    CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream);
+    // `dropped`: part of a replay, which may copy what it has made so far.
+    CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream, bool dropped = false);
     CUresult fill(CUdeviceptr at, std::uint32_t word, std::size_t bytes, CUstream stream);
     // For tests: one bit of the byte at `at` changes; waits.
     CUresult flip(CUdeviceptr at, unsigned char bit, CUstream stream);

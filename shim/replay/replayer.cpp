@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <thread>
 
 #include "shim/pager/told_id.hpp"
 
@@ -17,6 +18,19 @@ bool is_the_proven_one(KnownOp& op, const LaunchSource& source) {
     op.proved = op.launch.function;
     return true;
 }
+
+// Set for as long as the outermost of them lives.
+class Flag {
+  public:
+    explicit Flag(std::atomic<bool>& flag) : flag_(flag), was_(flag.exchange(true)) {}
+    ~Flag() { flag_.store(was_); }
+    Flag(const Flag&) = delete;
+    Flag& operator=(const Flag&) = delete;
+
+  private:
+    std::atomic<bool>& flag_;
+    const bool was_;
+};
 
 bool has(const std::vector<std::int32_t>& list, std::int32_t value) { return std::find(list.begin(), list.end(), value) != list.end(); }
 
@@ -101,6 +115,7 @@ bool Replayer::is_whole(CUdeviceptr at, std::uint64_t bytes) {
 
 // Copies what the op reads and it or a later one overwrites.
 bool Replayer::save(const std::shared_ptr<Known>& known, KnownOp& op, CUstream stream) {
+    const Flag submits(submits_);
     for (std::uint32_t u = 0; u < op.uses.size(); ++u) {
         KnownOp::Use& use = op.uses[u];
         if (!use.saved) continue;
@@ -132,7 +147,11 @@ void Replayer::purge() {
 
 Replayer::Drop Replayer::may_drop(std::shared_ptr<Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t used, std::uint64_t iteration) {
     if (!slice || !has(slice->buffers, logical)) return Drop::no;
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_, std::defer_lock);
+    while (!lock.try_lock()) {   // the caller has a lock that those want whose memory a replay may be waiting for
+        if (submits_.load()) return Drop::no;
+        std::this_thread::yield();
+    }
     if (!work_.start()) return Drop::no;
     if (!report_) {
         report_ = work_.answers(OwnWork::report_answers);
@@ -202,6 +221,7 @@ bool Replayer::verify_now() {
 
 // Makes what the targets were, by those ops of their slice.
 CUresult Replayer::run_ops(const Known& known, const std::vector<std::int32_t>& ops, Targets& targets, std::size_t lane, CUstream stream) {
+    const Flag submits(submits_);
     struct Scratch {
         CUdeviceptr at;
         std::size_t last;         // of the slice's ops, the last one that names it
@@ -209,7 +229,11 @@ CUresult Replayer::run_ops(const Known& known, const std::vector<std::int32_t>& 
     };
     std::unordered_map<std::int32_t, Scratch> scratch;
     CUresult result = CUDA_SUCCESS;
-    std::vector<CUdeviceptr> bases;
+    std::vector<CUdeviceptr> bases, borrowed;
+    const auto give_back = [&] {
+        for (const CUdeviceptr at : borrowed) device_.give_scratch(at, stream);
+        borrowed.clear();
+    };
     for (std::size_t i = 0; i < ops.size() && result == CUDA_SUCCESS; ++i) {
         const KnownOp& op = known.ops[static_cast<std::size_t>(ops[i])];
         bases.clear();
@@ -237,6 +261,13 @@ CUresult Replayer::run_ops(const Known& known, const std::vector<std::int32_t>& 
                 result = compute(input, stream);
             }
             if (result == CUDA_SUCCESS) result = this->use(base, use.writes, lane, stream);
+            if (op.borrows(use) && result == CUDA_SUCCESS) {
+                CUdeviceptr copy = 0;
+                result = device_.take_scratch(use.bytes, stream, copy);
+                if (copy) borrowed.push_back(copy);
+                if (result == CUDA_SUCCESS) result = work_.copy(copy, base, use.bytes, stream, true);   // of what the slice has made, perhaps
+                base = copy;
+            }
             bases.push_back(base);
         }
         if (result != CUDA_SUCCESS) break;
@@ -246,12 +277,14 @@ CUresult Replayer::run_ops(const Known& known, const std::vector<std::int32_t>& 
             std::memcpy(arguments.data() + o.at, &word, sizeof word);
         }
         result = work_.launch(op.launch, arguments, bases, true, stream);
+        give_back();
         std::erase_if(scratch, [&](const auto& s) {
             if (s.second.last > i || !s.second.at) return false;
             device_.give_scratch(s.second.at, stream);
             return true;
         });
     }
+    give_back();
     for (const auto& [logical, s] : scratch)
         if (s.at) device_.give_scratch(s.at, stream);
     return result;

@@ -48,7 +48,7 @@ class Replayer final : public pager::Restorer {
     bool keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, const LaunchSource* source, CUstream stream);
 
     // Whether `b`, in the place of logical buffer `logical` and last used by op `used`, may be dropped: then the slice is remembered until
-    // it was replayed, or another op has used it. `tries`: no, but the slice is tried where it would be replayed.
+    // it was replayed, or another op has used it. `tries`: no, but the slice is tried where it would be replayed. Waits for no replay.
     enum class Drop { no, yes, tries };
     Drop may_drop(std::shared_ptr<Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t used, std::uint64_t iteration);
     // Replays the slice if any of its buffers is dropped, and tries it if any was to be.
@@ -165,6 +165,7 @@ class Replayer final : public pager::Restorer {
     const std::uint64_t flip_;
     std::atomic<bool> any_{false}, keeps_{false};
     std::mutex mutex_;
+    std::atomic<bool> submits_{false};        // who holds it hands kernels over, and may be waiting for memory
     OwnWork work_;
     Entries entries_;
     Entries untried_;                         // what would have been dropped

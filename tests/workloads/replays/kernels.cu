@@ -26,6 +26,8 @@ KERNEL(mask) { EACH(i) { out[i] = mix(in[i], salt); extra[i] = in[i] & 1; } }
 KERNEL(optional) { EACH(i) { out[i] = mix(in[i], salt); if (extra && i < 16) extra[i] += in[i]; } }
 // Writes to its input only when that holds a rare word.
 KERNEL(rare_write) { EACH(i) { out[i] = mix(in[i], salt); if (salt > 1000) in[i] = 7; } }
+// Adds to what it leaves alone as a rule.
+KERNEL(rare_sum) { EACH(i) { out[i] = mix(in[i], salt); if (salt > 1000) extra[i] += in[i]; } }
 // Leaves more aside when it is given more room for it.
 KERNEL(larger) { EACH(i) { out[i] = mix(in[i], salt); for (unsigned k = 0; k < (salt > 4000 ? 3 : 1); k++) extra[k * count + i] = in[i] + k; } }
 // A queue: its length is the place of what comes next. And blocks that take turns: the word is 0 before and after.

@@ -100,7 +100,7 @@ struct Chain {
     }
     if (kind == "lasting_graphs")
       for (int l = 0; l < kLayers; l++) CHECK(cuMemAlloc(&x[l + 1], g_words * 4));
-    if (kind == "append" || kind == "turns") CHECK(cuMemsetD32(wide, 0, g_words));
+    if (kind == "append" || kind == "turns" || kind == "rare_sum") CHECK(cuMemsetD32(wide, 0, g_words));
     if (kind == "beside_table") CHECK(cuMemcpyHtoD(few, &wide, 8));
     if (kind == "pointer_table") CHECK(cuMemcpyHtoD(extra, &wide, 8));
     if (kind == "escaped") tell_elsewhere(input);
@@ -139,6 +139,7 @@ struct Chain {
     if (kind == "varying") salt += static_cast<unsigned>(iteration) * 100;
     if (kind == "counter") salt += 244 + static_cast<unsigned>(iteration);   // carries after its proof
     if ((kind == "rare_write" || kind == "rare_keep" || kind == "rare_scalar") && iteration > 24) salt += 5000;
+    if (kind == "rare_sum") salt += static_cast<unsigned>(iteration > 24 && iteration % 6 == 5 ? 5000 + iteration : iteration);
     if (kind == "larger") salt += iteration > 24 ? 4096 : drawn(6, static_cast<unsigned>(iteration), 2) * 512;
     if (kind == "in_place") activation("pure", in, out), activation("in_place", in, out);
     else if (kind == "update") activation("zero", in, out), activation("update", in, out);
@@ -163,7 +164,7 @@ struct Chain {
     else if (kind == "pinned") pinned[0] = static_cast<unsigned>(iteration * kLayers + l), launch("with_state", in, out, pinned_at, g_words, salt), CHECK(cuStreamSynchronize(stream));
     else if (kind == "module_variable") variable("scale", static_cast<unsigned>(iteration + l)), activation("module_variable", in, out);
     else if (kind == "constant") variable("table", static_cast<unsigned>(iteration + l)), activation("constant", in, out);
-    else if (kind == "mask" || kind == "append" || kind == "turns") launch(kind.c_str(), in, out, wide, g_words, salt);
+    else if (kind == "mask" || kind == "rare_sum" || kind == "append" || kind == "turns") launch(kind.c_str(), in, out, wide, g_words, salt);
     else if (kind == "struct") launch("by_struct", std::array<unsigned long long, 4>{3, in, 0, out}, g_words, salt);
     else if (kind == "aliasing") launch("aliasing", out, in, in, out, g_words, salt);
     else if (kind == "address") activation(l ? "undo_address" : "address", in, out);
@@ -499,7 +500,7 @@ struct Chain {
     }
     launch("back", state, into, g_words, 1u);
     if (at_random() || made) launch("back", state, wide, g_words, 3u);
-    if (kind == "table_writer") launch("back", state, wide, g_words, 2u);
+    if (kind == "table_writer" || kind == "rare_sum") launch("back", state, wide, g_words, 2u);
     if (kind == "global_counter") launch("read_counter", extra);
     printf("%d %08x\n", iteration, checksum());
     if (iteration % 3 == 2 && kind == "bursts") work_elsewhere();
