@@ -84,7 +84,7 @@ class Flow {
             changed_ = false;
             for (const auto& [words, guard] : code_) step(words, guard, offset_of, out);
         }
-        if (!out.writes_known) out.writes.clear(), out.steers.clear();
+        if (!out.writes_known) out.writes.clear(), out.steers.clear(), out.scattered.clear();
         return out.writes_known;
     }
 
@@ -140,6 +140,7 @@ class Flow {
             for (const std::string_view w : results) outside.add(registers_[w]);   // `st [a], v`: v comes after the bracket
         if ((atomic || store) && !near) {
             join(out.writes, inside.leads);
+            if (!inside.holds.empty() || !registers_[guard].holds.empty()) join(out.scattered, inside.leads);
             for (const std::uint32_t at : inside.leads) join(stored_through_[at], outside.holds);
         }
         if (store && !contains(op, ".global")) join(near_.leads, outside.leads);
@@ -374,6 +375,7 @@ void merge(KernelCodes& into, KernelCodes&& from) {
         at->second.follows_variables |= code.follows_variables;
         at->second.writes.merge(code.writes);   // what is known of one of them is
         at->second.steers.merge(code.steers);
+        at->second.scattered.merge(code.scattered);
         at->second.images += code.images;
     }
 }

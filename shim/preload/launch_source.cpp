@@ -72,6 +72,8 @@ bool WorkLaunch::may_steer(std::uint32_t offset) const {
     return !code.writes_known || code.steers.count(offset);
 }
 
+bool WorkLaunch::may_leave_out(std::uint32_t offset) const { return work_.launch && interpose::kernel_code(work_.launch->layout->name).scattered.count(offset); }
+
 bool WorkLaunch::inspected() const { return !work_.launch || interpose::kernel_code(work_.launch->layout->name).writes_known; }
 
 std::uint64_t WorkLaunch::code() const {

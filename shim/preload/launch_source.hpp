@@ -14,6 +14,7 @@ class WorkLaunch final : public replay::LaunchSource {
     const char* tied() const override;
     bool may_write(std::uint32_t offset) const override;
     bool may_steer(std::uint32_t offset) const override;
+    bool may_leave_out(std::uint32_t offset) const override;
     bool inspected() const override;
     std::uint64_t code() const override;
     bool copy(replay::Launch& out) const override;

@@ -79,6 +79,7 @@ void Proof::context_destroying(CUcontext context) {
 // Whether the op may be tried at all, and where its arguments name buffers. Null: it may.
 const char* Proof::look(std::int32_t k, const LaunchSource& source) {
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
+    op.code = source.code();   // of what is refused, too
     if (const char* why = source.refused()) return why;
     const Program::Step& step = known_.program.steps[static_cast<std::size_t>(k)];
     pager::Pager& pager = work_.pager();
@@ -122,16 +123,16 @@ const char* Proof::look(std::int32_t k, const LaunchSource& source) {
     if (all > most) return "takes more than half of the memory";
     for (const Seen& s : seen)
         op.operands.push_back({s.at, static_cast<std::uint32_t>(s.movable ? s.index : movable.size() + s.index), s.delta});
-    std::vector<char> steers(op.uses.size());
+    std::vector<char> steers(op.uses.size()), leaves_out(op.uses.size());
     for (const Operand& o : op.operands) {
         op.uses[o.use].may_write |= source.may_write(o.at);
         steers[o.use] |= source.may_steer(o.at);
+        leaves_out[o.use] |= source.may_leave_out(o.at);
     }
-    for (std::size_t u = 0; u < op.uses.size(); ++u) op.uses[u].filled = fresh_[step.first + u] || !steers[u];
+    for (std::size_t u = 0; u < op.uses.size(); ++u) op.uses[u].filled = !leaves_out[u] && (fresh_[step.first + u] || !steers[u]);
     op.kind = op.launch.kind;
     op.inspected = source.inspected();
     op.proved = op.launch.function;
-    op.code = source.code();
     op.proved_with = op.launch.arguments;
     op.varies.assign(op.launch.arguments.size(), 0);
     op.looked_at = true;

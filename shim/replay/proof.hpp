@@ -10,7 +10,8 @@
 //                code may write (a store of equal values leaves no trace) is filled too, and must come out the same.
 //                Not filled, and counted as worked on in place, is what may steer the op (indices, locks, lengths): with
 //                anything else there it could write anywhere, or never end. Where no code says so, only what a transient's
-//                first op finds there, which no program depends on, is filled.
+//                first op finds there, which no program depends on, is filled. Nor is what the op writes to only where, or when, memory
+//                says so (by indices, by a mask): that it wrote all of it this time says nothing of the next.
 //   rounds 4..6  the same again, for ops whose code was not read. What they keep where no argument leads shows only later, so
 //                Replayer tries them in the place of a replay first (KnownOp::trials).
 //

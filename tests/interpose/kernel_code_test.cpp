@@ -63,6 +63,17 @@ TEST_CASE("memory steers a kernel that makes addresses or decisions of what it h
     CHECK(steers("ld.global.u32 %r1, [%rd2];\nsetp.ne.s32 %p1, %r1, 0;\n@%p1 st.global.u32 [%rd1], %r1;").empty());
 }
 
+TEST_CASE("what is written to where memory says, or when, may be left out in part") {
+    const std::string loads = ".reg .b64 %rd<9>; .reg .b32 %r<9>; .reg .pred %p<3>;\nld.param.u64 %rd1, [a];\nld.param.u64 %rd2, [b];\nld.param.u32 %r3, [n];\n";
+    const auto scattered = [&](const std::string& body) { return code_of(head + entry("k", loads + body), "k").scattered; };
+    const std::string store = "mul.wide.u32 %rd3, %r1, 4;\nadd.s64 %rd4, %rd2, %rd3;\nst.global.u32 [%rd4], %r2;";
+    CHECK(scattered("ld.global.u32 %r1, [%rd1];\n" + store) == Words{8});
+    CHECK(scattered("atom.global.add.u32 %r1, [%rd1], 1;\n" + store) == Words{8});
+    CHECK(scattered("ld.global.u32 %r1, [%rd1];\nsetp.ne.s32 %p1, %r1, 0;\n@%p1 st.global.u32 [%rd2], %r1;") == Words{8});
+    CHECK(scattered("ld.global.u32 %r1, [%rd1];\nsetp.lt.u32 %p1, %r4, %r3;\n@%p1 st.global.u32 [%rd2], %r1;").empty());
+    CHECK(scattered("mov.u32 %r1, %tid.x;\nld.global.u32 %r2, [%rd1];\n" + store).empty());
+}
+
 TEST_CASE("a kernel may go by addresses that it finds in variables which kernels write") {
     const auto follows = [](const std::string& body, const std::string& variable = ".visible .global .align 8 .u64 v[4];\n") {
         return code_of(head + variable + entry("k", body), "k").follows_variables;
