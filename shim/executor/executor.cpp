@@ -209,6 +209,10 @@ CUresult Executor::replay_for(const Place& place, const pager::Op& op, const rep
     const Rows* const rows = place.rows.get();
     const auto k = static_cast<std::size_t>(place.step);
     replayer.check();
+    if (rows && place.course->restored && place.course->known && !replayer.is_as_stored(*place.course->known, place.step, source)) {
+        discard_changed(place.course, place.course->sequence.steps[k].name);
+        return replayer.follow_replays(op);
+    }
     if (replayer.any()) {
         if (place.breaks) result = replayer.restore_all(false);
         else if (rows && !rows->first_replay.empty())

@@ -35,6 +35,7 @@ class PlanReader {
     StoredCourse course_;
     Rows rows_;
     std::vector<std::int64_t> numbers_;
+    std::vector<std::uint64_t> codes_;     // of the course's ops; 0: not known
 };
 
 }  // namespace udnnmem::executor

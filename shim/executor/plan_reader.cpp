@@ -124,7 +124,7 @@ bool PlanReader::take_op(Record& record) {
     std::int64_t stream = 0;
     const auto movable = static_cast<std::int64_t>(s.plan_trace.buffers.size()), all = movable + static_cast<std::int64_t>(s.small.buffers.size());
     std::vector<std::int64_t> small;
-    if (!record.read_text("name", op.name) || !read_number(record, "shape", shape) || !record.read_integer("stream", 0, INT32_MAX, stream) ||
+    if (!record.read_text("name", op.name) || !read_number(record, "shape", shape) || !record.read_integer("stream", 0, INT32_MAX, stream) || !read_number(record, "code", codes_.emplace_back()) ||
         !record.read_integer("duration_ns", 0, kMost, op.duration.value) || !record.read_integers("used", 0, movable - 1, numbers_) || !record.read_integers("used_small", movable, all - 1, small))
         return false;
     op.stream = static_cast<std::int32_t>(stream);
@@ -245,13 +245,16 @@ bool PlanReader::end_course() {
         if (course_.known) {
             course_.known->program = s.program;
             course_.known->ops.resize(s.steps.size());
-            for (replay::KnownOp& op : course_.known->ops)
-                if (!op.proven) op.refused = "was not proven when the plan was stored";
+            course_.known->seen.resize(s.steps.size());
+            course_.known->unseen = s.steps.size();
+            for (std::size_t k = 0; k < s.steps.size(); ++k)
+                if (replay::KnownOp& op = course_.known->ops[k]; !op.proven) op.refused = "was not proven when the plan was stored", op.code = codes_[k];
         }
         course_.rows = std::make_shared<const Rows>(std::move(rows_));
         plans.courses.push_back(std::move(course_));
     }
     course_ = StoredCourse();
+    codes_.clear();
     rows_ = Rows();
     stored_ = false;
     return true;

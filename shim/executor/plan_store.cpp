@@ -145,7 +145,7 @@ std::string course_lines(const Sequence& sequence, const profiler::Trace& seen, 
         const replay::Program::Step& all = sequence.program.steps[k];
         const profiler::TraceOp& op = seen.ops[k];
         const auto used = sequence.program.uses.begin() + all.first, small = used + all.movable;
-        lines += JsonLine("op").add("name", step.name).add("shape", hex(step.shape)).add("stream", op.stream).add("duration_ns", op.duration)
+        lines += JsonLine("op").add("name", step.name).add("shape", hex(step.shape)).add("stream", op.stream).add("duration_ns", op.duration).add("code", hex(known ? known->ops[k].code : 0))
                      .add("used", std::vector<std::int64_t>(used, small)).add("used_small", std::vector<std::int64_t>(small, small + all.small))
                      .add("reads", numbers(op.reads)).add("writes", numbers(op.writes)).add("may_write", numbers(sequence.plan_trace.ops[k].writes))
                      .add("small_reads", numbers(sequence.small.reads[k])).add("small_writes", numbers(sequence.small.writes[k])).finish();

@@ -125,6 +125,23 @@ void Executor::discard_stored(const std::string& why) {
     if (std::none_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->known != nullptr; })) pager_.expect_live(0);
 }
 
+// Its kernels are others than those of which the plan knows what they do.
+void Executor::discard_changed(const CoursePointer& course, const char* kernel) {
+    {
+        std::lock_guard lock(mutex_);
+        const auto at = std::find(courses_.begin(), courses_.end(), course);
+        if (at == courses_.end()) return;
+        not_used("kernel " + std::string(kernel) + " is another one by now");
+        lose();
+        if (active_ == course.get()) active_ = nullptr, following_ = false;
+        if (last_ == course.get()) last_ = nullptr;
+        courses_.erase(at);
+        ++epoch_;
+        if (settings_.search_again) settings_.search_again();
+    }
+    replayer_.load()->restore_all(false);
+}
+
 // With mutex_ held: what was stored was not seen so far, and something else repeats. It may be another program's.
 bool Executor::strange() const {
     return strangers_until_ && std::none_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->restored && !c->unseen(); });

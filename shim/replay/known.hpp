@@ -52,7 +52,7 @@ struct KnownOp {
     std::vector<char> varies;        // per byte of the arguments: differed between proofs
     Launch::Kind kind = Launch::Kind::kernel;
     CUfunction proved = nullptr;     // the kernel that was tried: another one of its name and shape is not proven. Null: that was in ...
-    std::uint64_t code = 0;          // ... an earlier run, and it ran this (LaunchSource::code())
+    std::uint64_t code = 0;          // ... an earlier run, and it ran this (LaunchSource::code()); of what is not proven, too
     std::vector<char> proved_with;   // the arguments of the first proof
     Launch launch;                   // of the iteration `captured`
     std::uint64_t captured = 0, frees_then = 0;   // when `launch` was kept: the iteration, and frees so far
@@ -69,6 +69,9 @@ struct KnownOp {
 };
 
 struct Known {
+    // Of an earlier run: ops whose code is still to be compared with what is run now (Replayer::is_as_stored()).
+    std::size_t unseen = 0;
+    std::vector<char> seen;          // per op: it was
     Program program;
     std::vector<KnownOp> ops;        // one for each step
 };

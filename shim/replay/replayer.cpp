@@ -102,6 +102,16 @@ bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::ui
     return true;
 }
 
+bool Replayer::is_as_stored(Known& known, std::int32_t k, const LaunchSource* source) {
+    std::lock_guard lock(mutex_);
+    const auto step = static_cast<std::size_t>(k);
+    if (!known.unseen || known.seen[step]) return true;
+    if (known.ops[step].code && (!source || source->code() != known.ops[step].code)) return false;
+    known.seen[step] = true;
+    --known.unseen;
+    return true;
+}
+
 void Replayer::forget_functions(Known& known) {
     std::lock_guard lock(mutex_);
     for (KnownOp& op : known.ops) op.proved = nullptr;

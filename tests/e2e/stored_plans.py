@@ -74,7 +74,7 @@ def other_code(suite, file):
         suite.check(done.status == 0 and done.output == plain.output, f"{what}: the same bits", done.tail(12))
         good = file.read_bytes()
     suite.check(drops["first"] > 0 and drops["the same code"] > drops["first"], "proofs hold for the same code", f"    {drops}")
-    suite.check(drops["other code"] == 0, "proofs do not hold for other code", f"    {drops}")
+    suite.check(0 < drops["other code"] <= drops["first"] and "kernel pure is another one by now" in done.error, "proofs do not hold for other code: it is learned anew", f"    {drops}\n{done.tail(20)}")
 
 
 def node_by_node(suite, file):
