@@ -272,17 +272,21 @@ struct Chain {
     CHECK(cuStreamWaitEvent(stream, read, 0));
   }
 
-  bool gated() const { return kind == "gated" || kind == "gated_wait" || kind == "loader"; }
+  bool gated() const { return kind == "gated" || kind == "gated_wait" || kind == "gated_capture" || kind == "loader"; }
 
   // On the way back the stream stands still, with work queued behind, until this thread lets it go; before it does, somebody loads
-  // something by another stream: the thread itself (`gated`), which may wait for it (`gated_wait`), or another (`loader`), and the
-  // way back is submitted meanwhile.
+  // something by another stream: the thread itself (`gated`), which may wait for it (`gated_wait`), also while a third stream captures
+  // (`gated_capture`), or another thread (`loader`), and the way back is submitted meanwhile.
   void gate(int l) {
     const auto load = [this] {
       static const std::vector<unsigned> some(g_words, 1);
       CHECK(cuCtxSetCurrent(context));
+      CUstream captures = nullptr;
+      CUgraph graph;
+      if (kind == "gated_capture") CHECK(cuStreamCreate(&captures, CU_STREAM_NON_BLOCKING)), CHECK(cuStreamBeginCapture(captures, CU_STREAM_CAPTURE_MODE_RELAXED));
       CHECK(cuMemcpyHtoDAsync(loaded, some.data(), g_words * 4, beside));
-      if (kind == "gated_wait") CHECK(cuStreamSynchronize(beside));
+      if (kind == "gated_wait" || captures) CHECK(cuStreamSynchronize(beside));
+      if (captures) CHECK(cuStreamEndCapture(captures, &graph)), CHECK(cuGraphDestroy(graph)), CHECK(cuStreamDestroy(captures));
     };
     if (l == kLayers) {
       CHECK(cuStreamSynchronize(stream));
