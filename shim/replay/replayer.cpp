@@ -10,28 +10,6 @@
 namespace udnnmem::replay {
 namespace {
 
-// `op.launch` is `source`.
-bool is_the_proven_one(KnownOp& op, const LaunchSource& source) {
-    if (op.launch.kind != op.kind) return false;
-    if (op.launch.function == op.proved) return true;
-    if (op.proved || !op.code || source.code() != op.code) return false;
-    op.proved = op.launch.function;
-    return true;
-}
-
-// Set for as long as the outermost of them lives.
-class Flag {
-  public:
-    explicit Flag(std::atomic<bool>& flag) : flag_(flag), was_(flag.exchange(true)) {}
-    ~Flag() { flag_.store(was_); }
-    Flag(const Flag&) = delete;
-    Flag& operator=(const Flag&) = delete;
-
-  private:
-    std::atomic<bool>& flag_;
-    const bool was_;
-};
-
 bool has(const std::vector<std::int32_t>& list, std::int32_t value) { return std::find(list.begin(), list.end(), value) != list.end(); }
 
 }  // namespace
@@ -65,84 +43,6 @@ Replayer::Replayer(pager::Pager& pager, pager::DevicePager& device, double verif
 }
 
 Replayer::~Replayer() { pager_.set_restorer(nullptr); }
-
-bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, const LaunchSource* source, CUstream stream) {
-    std::lock_guard lock(mutex_);
-    KnownOp& op = known->ops[static_cast<std::size_t>(k)];
-    op.captured = 0;
-    if (iteration < iteration_) return false;   // another thread has begun a new one
-    if (!op.proven || !source || source->tied() || !source->copy(op.launch) || !is_the_proven_one(op, *source) || op.launch.arguments.size() != op.proved_with.size()) return false;
-    std::vector<char>& now = op.launch.arguments;
-    for (const Operand& o : op.operands) {
-        CUdeviceptr word;
-        std::memcpy(&word, now.data() + o.at, sizeof word);
-        pager::Buffer* const b = pager_.find(word);
-        const KnownOp::Use& use = op.uses[o.use];
-        if (!b || b->slab == use.movable || device_.escaped(b, word)) return false;
-        // Of another size, what lies behind the proven part is nobody's to compute again, and a scratch buffer would be too small for it.
-        if (use.movable ? b->base != word - o.delta || b->bytes != use.bytes : (use.writes || use.saved) && !is_whole(word - o.delta, use.bytes)) return false;
-    }
-    if (!op.named_alike() || work_.leads_elsewhere(op)) return false;
-    // What never differed between proofs must not differ now.
-    std::size_t next = 0;
-    for (std::size_t i = 0; i < now.size(); ++i) {
-        if (next < op.operands.size() && op.operands[next].at == i) {
-            i += sizeof(CUdeviceptr) - 1;
-            ++next;
-        } else if (!op.varies[i] && now[i] != op.proved_with[i]) {
-            return false;
-        }
-    }
-    if (!save(known, op, stream)) return false;
-    if (iteration != iteration_) freed_.clear();
-    iteration_ = iteration;
-    keeps_.store(true);
-    op.captured = iteration;
-    op.frees_then = frees_;
-    return true;
-}
-
-bool Replayer::is_as_stored(Known& known, std::int32_t k, const LaunchSource* source) {
-    std::lock_guard lock(mutex_);
-    const auto step = static_cast<std::size_t>(k);
-    if (!known.unseen || known.seen[step]) return true;
-    if (known.ops[step].code && (!source || source->code() != known.ops[step].code)) return false;
-    known.seen[step] = true;
-    --known.unseen;
-    return true;
-}
-
-void Replayer::forget_functions(Known& known) {
-    std::lock_guard lock(mutex_);
-    for (KnownOp& op : known.ops) op.proved = nullptr;
-}
-
-// Whether that is an allocation. Takes the device's lock.
-bool Replayer::is_whole(CUdeviceptr at, std::uint64_t bytes) {
-    const auto there = device_.allocation_at(at);
-    return there && there->base == at && there->bytes == bytes;
-}
-
-// Copies what the op reads and it or a later one overwrites.
-bool Replayer::save(const std::shared_ptr<Known>& known, KnownOp& op, CUstream stream) {
-    const Flag submits(submits_);
-    for (std::uint32_t u = 0; u < op.uses.size(); ++u) {
-        KnownOp::Use& use = op.uses[u];
-        if (!use.saved) continue;
-        if (!work_.start()) return false;
-        if (!use.copy) {
-            std::erase_if(saved_, [&](const auto& s) {
-                if (s.first.expired()) device_.give_scratch(s.second);   // replays of other streams may be reading it
-                return s.first.expired();
-            });
-            if (device_.take_scratch(use.bytes, stream, use.copy) != CUDA_SUCCESS) return use.copy = 0, false;
-            saved_.emplace_back(known, use.copy);
-        }
-        // A replay may still be reading what was saved in the iteration before.
-        if (follow_users(use.copy, stream) != CUDA_SUCCESS || work_.copy(use.copy, op.base(u), use.bytes, stream) != CUDA_SUCCESS) return false;
-    }
-    return true;
-}
 
 // Entries whose order is void.
 void Replayer::purge() {
@@ -231,7 +131,7 @@ bool Replayer::verify_now() {
 
 // Makes what the targets were, by those ops of their slice.
 CUresult Replayer::run_ops(const Known& known, const std::vector<std::int32_t>& ops, Targets& targets, std::size_t lane, CUstream stream) {
-    const Flag submits(submits_);
+    const Submits submits(*this);
     struct Scratch {
         CUdeviceptr at;
         std::size_t last;         // of the slice's ops, the last one that names it

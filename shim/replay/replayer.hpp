@@ -136,6 +136,17 @@ class Replayer final : public pager::Restorer {
         bool compared = false;                // trial_answers_ say in its place what came out, and what is there
         std::size_t lane = 0;
     };
+    class Submits {                           // the lock is held, and kernels are submitted
+      public:
+        explicit Submits(Replayer& r) : flag_(r.submits_), was_(flag_.exchange(true)) {}
+        ~Submits() { flag_.store(was_); }
+        Submits(const Submits&) = delete;
+        Submits& operator=(const Submits&) = delete;
+
+      private:
+        std::atomic<bool>& flag_;
+        const bool was_;
+    };
     bool current(Entries::iterator at) const { return at->first->dropped.load() && at->first->id == at->second.id; }
     bool takes_replays(CUstream stream) const;
     template <class Work>
