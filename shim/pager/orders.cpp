@@ -127,7 +127,8 @@ bool DevicePager::serve_orders_in() {
     while (!orders_in_.empty() && under_way < kMostAtOnce) {
         const Order o = orders_in_.front();
         Buffer* b = o.buffer;
-        const bool here = b->residency != Residency::host && b->residency != Residency::evicting;
+        // What is pinned stays where it is, though that be host frames: who knows what writes it.
+        const bool here = b->pinned || (b->residency != Residency::host && b->residency != Residency::evicting);
         if (!meant(o) || here) {
             const bool goes_first = meant(o) && std::any_of(orders_out_.begin(), orders_out_.end(), [&](const Order& out) {
                 return out.buffer == b && out.kind != Order::Kind::clean && will_go_out(out);

@@ -403,6 +403,24 @@ TEST_CASE("what is ordered in needs room for itself once, also where a launch th
     CHECK(p.gpu.violations().empty());
 }
 
+TEST_CASE("what is pinned to host frames is not brought in by a plan") {
+    Paged p({.device = 8, .host = 16});
+    const CUdeviceptr used = p.allocate(2);
+    REQUIRE(p.launch(1, {used}, 5) == CUDA_SUCCESS);
+    p.pager->streams().mark_tails();
+    const Order out{Order::Kind::evict, p.at(used), p.at(used)->id, p.at(used)->last_use.load()};
+    p.device->order(&out, 1);
+    REQUIRE(Paged::soon([&] { return p.where(used) == Residency::host; }));
+    const bool pinned = GENERATE(true, false);
+    p.at(used)->pinned = pinned;
+    const Order in{Order::Kind::fetch, p.at(used), p.at(used)->id, 0};
+    p.device->order(&in, 1);
+    if (pinned) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    else REQUIRE(Paged::soon([&] { return p.where(used) == Residency::device; }));
+    CHECK(p.where(used) == (pinned ? Residency::host : Residency::device));
+    CHECK(p.gpu.violations().empty());
+}
+
 TEST_CASE("what is used after all while it is dropped stays, though no op named it") {
     for (const bool used : {true, false}) {
         Paged p({.device = 8, .host = 16});
