@@ -69,7 +69,7 @@ void History::forget_ops() {
 
 bool History::corresponds(Position a, Position b) const {
     const Op &x = op(a), &y = op(b);
-    if (x.shape != y.shape || x.name != y.name || x.given != y.given || x.stream != y.stream) return false;
+    if (x.shape != y.shape || x.name != y.name || x.given != y.given) return false;   // in other streams, perhaps: programs make some anew each time
     const auto later = given(x), earlier = given(y);
     for (std::size_t i = 0; i < later.size(); ++i) {
         if (later[i].offset != earlier[i].offset || later[i].mode != earlier[i].mode) return false;

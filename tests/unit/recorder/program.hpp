@@ -32,13 +32,14 @@ struct MadeUp {
     void op(const char* name, std::initializer_list<Touch> touches) {
         ObservedOp op;
         op.name = name;
+        op.stream = stream;
         op.timer = recorder.timing() ? ++timers : -1;
         for (const Touch& t : touches) op.touches[op.count++] = t;
         recorder.op(op);
     }
 
     std::vector<std::uint64_t> weights, gradients, activations;
-    std::uint64_t input = 0;
+    std::uint64_t input = 0, stream = 0;
     void start() {
         input = make(500);
         for (int l = 0; l < layers; ++l) {

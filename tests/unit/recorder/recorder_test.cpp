@@ -79,6 +79,19 @@ TEST_CASE("an iteration is found when it was seen twice") {
     CHECK_FALSE(recorder.timing());
 }
 
+TEST_CASE("an iteration in a stream of its own each time is one") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 6, .recorder = recorder};
+    program.start();
+    std::string text;
+    for (int i = 0; i < 10 && text.empty(); ++i) {
+        program.stream = 100 + static_cast<std::uint64_t>(i);
+        program.step();
+        text = recorder.drain(false);
+    }
+    CHECK(parsed(text).ops.size() == static_cast<std::size_t>(program.ops()));
+}
+
 TEST_CASE("launches that are alike, many in a row, are no reason to look no further") {
     Recorder recorder(settings_for_test());
     MadeUp program{.recorder = recorder};
