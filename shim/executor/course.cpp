@@ -102,7 +102,7 @@ void Course::change(const std::string& what, Nanoseconds promised) {
 
 bool Course::compares_with_demand(std::uint64_t& last_tag) {
     const Way& plan = ways_.back();
-    if (stage != Stage::planned || next_ || knows_demand() || !plan.rows || !(plan.compared || improved >= kImproved) || plan.times[1].size() < kCompared) return false;
+    if (stage != Stage::planned || next_ || knows_demand() || !plan.rows || !(plan.compared || improved >= kImproved) || plan.judged_by().size() < kCompared) return false;
     if (static_cast<double>(plan.typical().value) <= kFallsShort * static_cast<double>(plan.promised.value)) return false;
     Way& way = ways_.emplace_back();
     way.tag = ++last_tag;
@@ -144,11 +144,11 @@ void Course::tell_steps(std::vector<profiler::RunStep>& to) const {
     }
 }
 
-bool Course::judgeable() const { return ways_.back().times[1].size() >= kMeasured; }
+bool Course::judgeable() const { return ways_.back().judged_by().size() >= kMeasured; }
 
 bool Course::to_be_improved() {
     Way& way = ways_.back();
-    return stage == Stage::planned && improved < kImproved && way.rows && way.times[1].size() >= kCompared && !std::exchange(way.compared, true);
+    return stage == Stage::planned && improved < kImproved && way.rows && way.judged_by().size() >= kCompared && !std::exchange(way.compared, true);
 }
 
 bool Course::measured(std::uint64_t tag, Nanoseconds took) {

@@ -136,9 +136,14 @@ class Course {
         Nanoseconds promised{0};                // as the rows say, or again
         std::ptrdiff_t adaptation = -1;         // of adaptations_
         Nanoseconds typical() const;
+        // Which of `times` it is judged by: a course that never follows itself has but the first.
+        bool alone() const { return times[1].empty() && times[0].size() >= kAlone; }
+        const std::vector<std::int64_t>& judged_by() const { return times[!alone()]; }
     };
+    static constexpr std::size_t kAlone = 24;   // iterations, all after one of another course: more than are watched or proved in
+
     void change(const std::string& what, Nanoseconds promised);
-    bool knows_demand() const { return !ways_.front().times[0].empty() || !ways_.front().times[1].empty(); }
+    bool knows_demand() const { return !ways_.front().times[!ways_.back().alone()].empty(); }
 
     std::vector<Way> ways_;                     // the last one is in force, the first is on demand
     std::shared_ptr<const Rows> next_;

@@ -12,6 +12,7 @@ namespace {
 constexpr std::chrono::milliseconds kPatience(100);   // with a planner, when the program ends
 constexpr double kSameMemory = 1.1;                   // of two sequences that are the same but for how graphs are launched
 constexpr double kMoreThanWhole = 1.02;               // an iteration of graphs node by node may take so much longer than of whole ones
+constexpr std::uint64_t kLookedBack = 8;              // ops, for one of the same stream that is done
 constexpr std::size_t kMispredictions = 256;          // kinds of them that are told apart
 
 }  // namespace
@@ -366,11 +367,15 @@ void Executor::look_ahead(Place& place, pager::Op& op) {
     device_->plan_step(clock_, active_->longest.value);
     const Rows& rows = *active_->rows();
     const std::size_t ahead = static_cast<std::size_t>(rows.lookahead) + 1, n = rows.marked.size();
-    const std::uint64_t behind = clock_ - ahead;
-    if (const Passed& passed = recent_[behind % kRecent]; passed.clock == behind) {
+    // By an op of its own stream: what another one is at may last, and need not be waited for.
+    const pager::StreamSlot* const slot = &pager_.streams().slot(op.stream);
+    for (std::uint64_t behind = clock_ - ahead, i = 0; i < kLookedBack && recent_[behind % kRecent].clock == behind; --behind, ++i) {
+        const Passed& passed = recent_[behind % kRecent];
+        if (passed.slot != slot) continue;
         op.paced_by = passed.slot;
         op.paced_number = passed.number;
-        op.takes = rows.marked[(static_cast<std::size_t>(place.step) + n * ahead - ahead) % n];
+        op.takes = rows.marked[(static_cast<std::size_t>(place.step) + n * (ahead + i) - ahead - i) % n];
+        break;
     }
 }
 

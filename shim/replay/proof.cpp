@@ -197,7 +197,7 @@ void Proof::before(std::int32_t k, const LaunchSource* source, CUstream stream) 
     give_back(stream);   // of an op that was refused
     if (k == 0) {
         if (!answers_ && work_.start()) answers_ = reinterpret_cast<Answers*>(work_.answers(std::size_t{3} * std::max<std::uint32_t>(1, answers_count_)));
-        state_ = answers_ ? kRuns : kOver;
+        state_ = answers_ && begun_rounds_++ < kMostRounds ? kRuns : kOver;
         next_ = 0;
         begun_ = false;
         streams_ = 0;
@@ -236,6 +236,7 @@ void Proof::after(std::int32_t k, CUstream stream) {
 
 void Proof::evaluate() {
     if (state_ != kQueued) return;
+    begun_rounds_ = 0;
     for (std::size_t k = 0; k < known_.ops.size(); ++k) {
         KnownOp& op = known_.ops[k];
         if (!tries(op)) continue;

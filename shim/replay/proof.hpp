@@ -83,6 +83,8 @@ class Proof {
     State state_ = kWaits;
     bool done_ = false;
     int round_ = -1;
+    int begun_rounds_ = 0;               // since the last that was whole
+    static constexpr int kMostRounds = 16;   // that may be lost one after the other: each costs what it has copied and run again
     std::int32_t next_ = 0;
     bool begun_ = false;                 // between before() and after() of next_
     std::uint64_t number_ = 0, streams_ = 0;

@@ -11,8 +11,8 @@ namespace {
 
 // A course and its iterations: the first `on_demand` of them so, `us` each, then by a plan that promised `promised` us.
 struct Runs {
-    explicit Runs(std::int64_t promised, int on_demand = 0, std::int64_t us = 0) : course(0, executor::Sequence(), {}, nullptr, nullptr) {
-        take(on_demand, us);
+    explicit Runs(std::int64_t promised, int on_demand = 0, std::int64_t us = 0, bool by_itself = true) : course(0, executor::Sequence(), {}, nullptr, nullptr) {
+        take(on_demand, us, by_itself);
         course.offer(plan(promised));
         course.begin(last_tag);
     }
@@ -22,14 +22,14 @@ struct Runs {
         return rows;
     }
     // So many iterations take `us` each. True: a plan was given up at the begin of one.
-    bool take(int iterations, std::int64_t us) {
+    bool take(int iterations, std::int64_t us, bool by_itself = true) {
         bool given_up = false;
         for (int i = 0; i < iterations; ++i) {
             given_up |= course.judge().instead.value > 0;
             if (course.to_be_improved()) ++asked;   // nothing comes of it
             compared += course.compares_with_demand(last_tag);
             course.begin(last_tag);
-            CHECK(course.measured(course.tag(true), Nanoseconds(us * 1000)));
+            CHECK(course.measured(course.tag(by_itself), Nanoseconds(us * 1000)));
         }
         return given_up;
     }
@@ -72,6 +72,19 @@ TEST_CASE("a plan that takes much longer than it promised is compared with deman
     }
     runs.take(40, 150);
     CHECK(runs.compared == 1);
+}
+
+TEST_CASE("a plan is compared by iterations of its own kind: those after another course where there are no others") {
+    Runs alone(100);
+    CHECK_FALSE(alone.take(23, 150, false));
+    CHECK(alone.asked + alone.compared == 0);       // it may be watched, or proved
+    CHECK_FALSE(alone.take(2, 150, false));
+    CHECK(alone.asked == 1);
+    CHECK(alone.compared == 1);
+
+    Runs once(100, 1, 130, false);   // on demand, while its ops were watched
+    once.take(11, 150);
+    CHECK(once.compared == 1);
 }
 
 TEST_CASE("a plan that keeps its promise, or came after demand paging that was measured, is not given up for a comparison") {
