@@ -35,6 +35,14 @@ public:
         return true;
     }
 
+    // The file has ended. Where it does so within an iteration that its run learned, the one before stands.
+    void end() {
+        if (!lacks_ops() || kept_.ops.empty()) return;
+        trace_ = std::move(kept_);
+        expected_ = static_cast<std::int64_t>(trace_.ops.size());
+        times_ = kept_times_;
+    }
+    bool lacks_ops() const { return static_cast<std::int64_t>(trace_.ops.size()) < expected_; }   // that the run said are there
     bool header_seen() const { return header_seen_; }
     std::int64_t last_line() const { return last_line_; }
     Nanoseconds told() const { return Nanoseconds(times_); }
@@ -56,7 +64,8 @@ private:
 
     // A run's recorder found an iteration: what follows stands instead of what it thought before.
     bool take_learned(Record& record) {
-        if (!record.read_integer_or("ideal_ns", 0, most, 0, trace_.header.ideal.value)) return false;
+        if (!trace_.ops.empty() && !lacks_ops()) kept_ = trace_, kept_times_ = times_;
+        if (!record.read_integer_or("ideal_ns", 0, most, 0, trace_.header.ideal.value) || !record.read_integer_or("ops", 0, most_ops, 0, expected_)) return false;
         trace_.buffers.clear();
         trace_.ops.clear();
         sizes_ = workspace_ = times_ = 0;
@@ -144,7 +153,8 @@ private:
         return true;
     }
 
-    Trace trace_;
+    Trace trace_, kept_;
+    std::int64_t expected_ = 0, kept_times_ = 0;   // ops of trace_; 0: not said
     bool header_seen_ = false;
     std::int64_t sizes_ = 0, workspace_ = 0, times_ = 0, last_line_ = 0;
     std::vector<std::int64_t> ids_;
@@ -152,11 +162,12 @@ private:
 
 // The line from which on a trace is lost. The file of a run that was killed may end within a line, its iteration is whole
 // where the ops take what was said; a file that was copied in part may end with a whole line, and its ops take less than its
-// header says, by more than what is rounded there.
-std::int64_t first_lost(const Damage& seen, Nanoseconds ideal, Nanoseconds told, std::int64_t last_line) {
-    if (seen.cut_short && ideal.value > 0 && told >= ideal) return 0;
+// header says, by more than what is rounded there, or are fewer than the run said.
+std::int64_t first_lost(const Damage& seen, const Trace& trace, bool lacks_ops, Nanoseconds told, std::int64_t last_line) {
+    const Nanoseconds ideal = trace.header.ideal;
+    if (seen.cut_short && ideal.value > 0 && told >= ideal && !lacks_ops) return 0;
     const bool short_of_time = told < ideal && (ideal - told).value > ideal.value / 100;
-    return seen.line == 0 && short_of_time ? last_line + 1 : seen.line;
+    return seen.line == 0 && (short_of_time || lacks_ops) ? last_line + 1 : seen.line;
 }
 
 // A file that ends early names frees, and buffers, that its ops never reach. What no op names lives from its alloc_op to the
@@ -208,8 +219,10 @@ Expected<Trace> parse(const std::string& name, std::string_view text, Invalid in
     const auto damaged = read_records(name, "a trace", text, [&](Record& record) { return reader.take(record); }, invalid);
     if (!damaged) return tl::make_unexpected(damaged.error());
     if (!reader.header_seen()) return tl::make_unexpected(Error{fmt::format("{}: line 1: header: is missing: not a trace", name)});
+    const bool lacks_ops = reader.lacks_ops();
+    reader.end();
     clip_lives(reader.trace());
-    reader.trace().damaged = first_lost(*damaged, reader.trace().header.ideal, reader.told(), reader.last_line());
+    reader.trace().damaged = first_lost(*damaged, reader.trace(), lacks_ops, reader.told(), reader.last_line());
     reader.trace().damage = damaged->why;
     return std::move(reader.trace());
 }

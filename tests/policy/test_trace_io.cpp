@@ -112,6 +112,16 @@ TEST_CASE("a trace cut short is read to its last whole line", "[trace]") {
     CHECK((parse_run("F", timed + two_ops + event)->damaged == 6 && parse_run("F", timed + two_ops + event)->cut_short));   // a move is lost, and a report shows moves
     CHECK(parse_run("F", timed + two_ops + event)->iteration.ops.size() == 2);
     CHECK(parse_trace("F", timed + first_op + event)->damaged == 5);
+    // Of a run that learned twice and ended in the middle, the first iteration. One that lacks ops that it said lacks them at a line's end, too.
+    const std::string learned = R"({"kind":"learned","ops":2,"ideal_ns":12})" "\n", run = header + learned + two_buffers + two_ops;
+    CHECK((parse_trace("F", run)->damaged == 0 && parse_trace("F", run)->ops.size() == 2));
+    for (const std::string& more : {learned, learned + two_buffers, learned + two_buffers + first_op}) {
+        const auto kept = parse_trace("F", run + more);
+        CHECK((kept->ops.size() == 2 && kept->buffers.size() == 2 && validate(*kept)));
+        CHECK(kept->damaged == 1 + std::count(run.begin(), run.end(), '\n') + std::count(more.begin(), more.end(), '\n'));
+    }
+    const auto lacks = parse_trace("F", header + learned + two_buffers + first_op);
+    CHECK((lacks->damaged == 6 && lacks->ops.size() == 1));
     Trace big = *parse_trace("F", header);
     for (int k = 0; k < 20000; ++k) big.ops.push_back({OpIndex(k), fmt::format("op{}", k * 7919 % 10007)});
     const std::string path = scratch("cut.jsonl.zst");
