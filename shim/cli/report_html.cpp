@@ -96,11 +96,12 @@ Json columns_of(const Trace& trace, const IterationView& view) {
         moves["start"].push_back(move->start.value);
         moves["end"].push_back(move->end.value);
     }
-    Json away = {{"buffer", Json::array()}, {"from", Json::array()}, {"to", Json::array()}};
+    Json away = {{"buffer", Json::array()}, {"from", Json::array()}, {"to", Json::array()}, {"dropped", Json::array()}};
     for (const IterationView::Away& stretch : view.away) {
         away["buffer"].push_back(stretch.buffer);
         away["from"].push_back(stretch.from.value);
         away["to"].push_back(stretch.to.value);
+        away["dropped"].push_back(static_cast<int>(stretch.dropped));
     }
     Json kinds = Json::array();
     for (const char* name : event_kind_names) kinds.push_back(name);

@@ -104,7 +104,9 @@ Json report_fields(const Report& of) {
 #include "profiler/trace/run_record.def"
 #undef FIGURE
     // Kinds of iterations; the figure of that name is how many were followed.
-    report["iterations"] = {{"found", iteration.ops.empty() ? 0 : 1}, {"learned", run.sequences.size()}, {"planned", planned}, {"followed", run.summary.iterations}};
+    // What was learned is told at the end; null: the run was killed before.
+    const bool told = !run.sequences.empty() || !run.summary.iterations;
+    report["iterations"] = {{"found", iteration.ops.empty() ? 0 : 1}, {"learned", told ? Json(run.sequences.size()) : Json(nullptr)}, {"planned", told ? Json(planned) : Json(nullptr)}, {"followed", run.summary.iterations}};
     if (bare) {
         report["ops"] = iteration.ops.size();
         report["peak_live_bytes"] = peak_live(iteration).value;

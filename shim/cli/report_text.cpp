@@ -31,7 +31,7 @@ void append_iteration(std::string& to, const Trace& iteration) {
 
 // "an iteration takes 12 ms by plan, as measured: 93.1 % of the speed with everything resident, 98.0 % of what any plan can reach"
 void append_speed(std::string& to, const RunRecord& run) {
-    if (run.has_summary && run.summary.ops > 0 && run.summary.fetches == 0 && run.summary.evictions == 0 && run.summary.drops == 0) {
+    if (run.has_summary && run.summary.ops > 0 && run.summary.fetches == 0 && run.summary.evictions == 0 && run.summary.drops == 0 && run.summary.served_from_host == 0) {
         to += "  speed            all of it fitted: nothing was moved\n";
         return;
     }

@@ -133,11 +133,13 @@ void take_moves(const RunRecord& run, IterationView& view) {
         const Nanoseconds start = event->start - view.origin, end = event->end - view.origin;
         if (buffer >= 0 && start <= view.length) {
             auto& list = away[buffer];
-            const bool out = event->kind == EventKind::evict || event->kind == EventKind::evict_clean;
+            const bool drops = event->kind == EventKind::drop, replays = event->kind == EventKind::replay;
+            const bool out = drops || event->kind == EventKind::evict || event->kind == EventKind::evict_clean;
+            const bool in = replays || event->kind == EventKind::fetch;
             const bool gone = !list.empty() && list.back().to == Nanoseconds::max();
-            if (out && !gone) list.push_back({buffer, end, Nanoseconds::max()});
-            if (event->kind == EventKind::fetch && gone) list.back().to = start;
-            if (event->kind == EventKind::fetch && list.empty()) list.push_back({buffer, Nanoseconds(INT64_MIN / 2), start});
+            if (out && !gone) list.push_back({buffer, end, Nanoseconds::max(), drops});
+            if (in && gone) list.back().to = start;
+            if (in && list.empty()) list.push_back({buffer, Nanoseconds(INT64_MIN / 2), start, replays});
         }
         if (end < zero || start > view.length) continue;
         if (buffer >= 0) {

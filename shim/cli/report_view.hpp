@@ -43,6 +43,7 @@ struct IterationView {
     struct Away {
         std::int32_t buffer;
         Nanoseconds from, to;                 // its frames were not on the device
+        bool dropped = false;                 // nor anywhere else
     };
     std::vector<Away> away;                   // by buffer, then time
 

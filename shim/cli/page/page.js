@@ -98,7 +98,7 @@ function unpack(v) {
   for (let k = 0, at = 0; k < n; ++k)
     for (; at < v.ops.access_end[k]; ++at) v.uses[v.ops.access[at]].push(k);
   v.away_of = new Map();
-  v.away.buffer.forEach((i, j) => { if (!v.away_of.has(i)) v.away_of.set(i, []); v.away_of.get(i).push([v.away.from[j], v.away.to[j]]); });
+  v.away.buffer.forEach((i, j) => { if (!v.away_of.has(i)) v.away_of.set(i, []); v.away_of.get(i).push([v.away.from[j], v.away.to[j], v.away.dropped[j]]); });
   // Bytes on the device over time: steps of (time, change).
   const steps = [];
   for (let k = 0; k < n; ++k) steps.push([v.start[k], v.live[k] - (k ? v.live[k - 1] : 0)]);
@@ -234,7 +234,7 @@ function draw_bands() {
     g.globalAlpha = wanted && !matches(view.label(i)) ? .18 : 1;
     box(i, t0, t1, colour_of_buffer(i));
     const away = view.away_of.get(i);
-    if (away) for (const [a, z] of away) if (z >= from && a <= to) box(i, a, z, colours.host);
+    if (away) for (const [a, z, dropped] of away) if (z >= from && a <= to) box(i, a, z, dropped ? colours.dropped : colours.host);
     g.globalAlpha = 1;
   }
   for (let i = 0; i < view.m; ++i) {  // names where there is room
@@ -311,7 +311,7 @@ function draw_lanes() {
 
 function draw() {
   if (!view) return;
-  colours = Object.fromEntries(["line", "soft", "card", "device", "device2", "host", "persistent", "stall", "in", "out", "live", "forward", "backward", "update", "other", "mark"].map((n) => [n, css(n)]));
+  colours = Object.fromEntries(["line", "soft", "card", "device", "device2", "host", "dropped", "persistent", "stall", "in", "out", "live", "forward", "backward", "update", "other", "mark"].map((n) => [n, css(n)]));
   width = $("charts").clientWidth;
   x_of = (t) => LEFT + (t - from) / (to - from) * (width - LEFT - RIGHT);
   draw_memory(); draw_bands(); draw_lanes();
@@ -321,6 +321,7 @@ function legend() {
     : colouring === "idle" ? [["device", "always in use"], ["host", "nearly always idle"]]
     : [["device", "buffer of the iteration"], ["persistent", "outlives the iteration"]];
   if (view.observed) items.push(["host", colouring === "idle" ? "evicted to the host" : "on the host"], ["in", "copied in"], ["out", "copied out"], ["stall", "a launch waited"]);
+  if (view.observed && view.away.dropped.some((d) => d)) items.push(["dropped", "dropped, to be computed again"]);
   $("legend").replaceChildren(...items.map(([c, text]) => { const s = element("span", text), i = element("i"); i.style.background = `var(--${c})`; s.prepend(i); return s; }));
 }
 
@@ -509,7 +510,7 @@ function evictions() {
   $("evicted").hidden = !v.observed;
   if (!v.observed) return;
   const misses = rows.filter((r) => r.waiter).length, clean = rows.filter((r) => r.kind === "evict_clean").length;
-  $("evicted-caption").textContent = rows.length ? `${count(rows.length)} evictions while this iteration was watched, ${count(misses)} of them while a launch waited, ${count(clean)} with nothing to copy. The iteration is watched while it is learned, before there is a plan for it.` : "Nothing was evicted while this iteration was watched.";
+  $("evicted-caption").textContent = rows.length ? `${count(rows.length)} evictions while this iteration was watched, ${count(misses)} of them while a launch waited, ${count(clean)} with nothing to copy. The iteration is watched while it is learned.` : "Nothing was evicted while this iteration was watched.";
   table($("evicted-table"), [{title: "at", value: (r) => r.t, show: time}, {title: "buffer", value: (r) => r.i < 0 ? "other memory" : v.label(r.i), text: true}, {title: "bytes", value: (r) => v.moves.bytes[r.j] || (r.i >= 0 ? v.buffers.bytes[r.i] : 0), show: bytes},
     {title: "took", value: (r) => v.moves.end[r.j] - v.moves.start[r.j], show: time}, {title: "copied", value: (r) => r.kind === "evict" ? "yes" : "clean", text: true},
     {title: "for", value: (r) => r.waiter ? `a launch that waited for ${r.waiter[2] >= 0 ? v.label(r.waiter[2]) : "other memory"}` : "room ahead of need", text: true},
