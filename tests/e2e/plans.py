@@ -30,7 +30,7 @@ def main():
             return int(found[2]) if found else 0
 
         # On a crowded machine the plan may come late.
-        done = settled(lambda d: by_plan(d) >= planned, lambda: Run(command, environment(preload=True, SOFTGPU_MEMORY=memory, UDNNMEM_DEBUG="info", **options), limit=300))
+        done = settled(lambda d: by_plan(d) >= planned, lambda: Run(command, environment(preload=True, SOFTGPU_MEMORY=memory, UDNNMEM_DEBUG="info", **options), limit=1800 if FULL else 300))
         suite.check(done.status == 0 and done.output.split("peak live")[0] == expected, f"{what}: the same bits", f"    status {done.status}\n{done.tail()}")
         suite.check(done.report and done.report["faults"] == 0, f"{what}: no fault", f"    {done.report}")
         suite.check(done.report and done.report["device_bytes_peak"] <= memory, f"{what}: within the device", f"    {done.report}")
@@ -82,7 +82,7 @@ def main():
                 print(f"{program} by {policy}: {int(found[3]) / 1e3:.1f} ms an iteration by plan, {int(found[4]) / 1e3:.1f} promised")
         case(f"{program} on demand", command, expected, peak // 2, planned=0, UDNNMEM_POLICY="demand", **MODEL)
 
-    for link, depth in [(LINK, 24), (3 * LINK, 24), (LINK, 200), (3 * LINK, 200)][:4 if FULL else 2]:
+    for link, depth in [(link, depth) for depth in ((24, 200, 1000) if FULL else (24,)) for link in (LINK, 3 * LINK)]:
         model = MODEL | dict(SOFTGPU_H2D=link, SOFTGPU_D2H=link)
         command = digits("digits-driver", depth, UNTIL_ADAPTED)
         expected, peak, _ = plain(command, **model)
