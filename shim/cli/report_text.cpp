@@ -25,7 +25,7 @@ void append_iteration(std::string& to, const Trace& iteration) {
     Nanoseconds ideal = iteration.header.ideal;
     if (ideal.value == 0)
         for (const TraceOp& op : iteration.ops) ideal += op.duration;
-    to += fmt::format("  one iteration    {}, {}, {} with everything resident, peak live {}\n", counted(static_cast<std::int64_t>(iteration.ops.size()), "op", "ops"),
+    to += fmt::format("  one iteration    {}, {}, its ops take {} in all with everything resident, peak live {}\n", counted(static_cast<std::int64_t>(iteration.ops.size()), "op", "ops"),
                       counted(static_cast<std::int64_t>(iteration.buffers.size()), "buffer", "buffers"), human(ideal), human(peak_live(iteration)));
 }
 
@@ -36,8 +36,10 @@ void append_speed(std::string& to, const RunRecord& run) {
         return;
     }
     const auto speed = speed_of(run);
-    if (!speed || !speed->eta_ideal) return;
-    to += fmt::format("  speed            an iteration takes {} {}, as measured: {:.1f} % of the speed with everything resident", human(speed->time), std::string_view(speed->by) == "plan" ? "by plan" : "on demand", 100 * *speed->eta_ideal);
+    if (!speed || !(speed->eta_ideal || speed->overlaps)) return;
+    to += fmt::format("  speed            an iteration takes {} {}, as measured", human(speed->time), std::string_view(speed->by) == "plan" ? "by plan" : "on demand");
+    if (speed->overlaps) to += "; ops of several streams run at the same time, so that what it could take at best is not known";
+    if (speed->eta_ideal) to += fmt::format(": {:.1f} % of the speed with everything resident", 100 * *speed->eta_ideal);
     if (speed->eta_bound) to += fmt::format(", {:.1f} % of what moving buffers can reach in this memory", 100 * *speed->eta_bound);
     to += '\n';
 }

@@ -9,6 +9,8 @@ namespace {
 
 using namespace profiler;
 
+constexpr double kApart = 0.95;   // of the sum of their times, that ops take which do not overlap
+
 // Of the recorded iteration, in the budget of its device.
 std::optional<Nanoseconds> bound_of(const RunRecord& run) {
     if (run.configs.size() != 1) return std::nullopt;
@@ -21,6 +23,23 @@ std::optional<Nanoseconds> bound_of(const RunRecord& run) {
         machine.link_in = machine.link_out = 1e9;   // nothing has to move
     }
     return policy::lower_bound(run.iteration, machine);
+}
+
+// Whether ops of several streams ran at the same time: then their times, added up, are not what an iteration takes.
+bool streams_overlap(const Trace& iteration) {
+    std::vector<std::pair<Nanoseconds, Nanoseconds>> ran;
+    Nanoseconds sum, at_work, end(-1);
+    for (const TraceOp& op : iteration.ops) {
+        if (op.start.value < 0) return false;
+        ran.emplace_back(op.start, op.start + op.duration);
+        sum += op.duration;
+    }
+    std::sort(ran.begin(), ran.end());
+    for (const auto& [from, to] : ran) {
+        if (to > end) at_work += to - std::max(from, end);
+        end = std::max(end, to);
+    }
+    return static_cast<double>(at_work.value) < kApart * static_cast<double>(sum.value);
 }
 
 }  // namespace
@@ -47,6 +66,8 @@ std::optional<Speed> speed_of(const RunRecord& run) {
         return Speed{last - first, "learning", {}, {}};
     }
     if (!speed) return speed;
+    speed->overlaps = streams_overlap(run.iteration);
+    if (speed->overlaps) return speed;
     const auto share = [&](Nanoseconds of) { return static_cast<double>(of.value) / static_cast<double>(speed->time.value); };
     if (ideal.value > 0) speed->eta_ideal = share(ideal);
     if (const auto bound = recorded ? bound_of(run) : std::nullopt) speed->eta_bound = share(*bound);

@@ -10,8 +10,9 @@ namespace udnnmem::cli {
 struct Speed {
     Nanoseconds time;                  // of an iteration
     const char* by;                    // "plan" or "demand": medians on the device; "learning": of the one that was recorded, with what a program does only once (loading, compiling): no measure of speed
-    std::optional<double> eta_ideal;   // with everything resident / time; none: by learning
+    std::optional<double> eta_ideal;   // with everything resident / time; none: by learning, or streams overlap
     std::optional<double> eta_bound;   // the bound for the run's budget and links, without recompute / time; none: the links are not known, or another iteration was recorded
+    bool overlaps = false;             // ops of several streams run at the same time: what they could take at best is not known
 };
 
 // Of the sequence that the run was followed through most, else of its recorded iteration. Nothing: no iteration was measured.

@@ -199,6 +199,30 @@ UDNNMEM_QUIET=0" ]
     [[ "$output" == *"killed, or still runs"* ]]
 }
 
+@test "report: where streams overlap nobody says how near to the best an iteration is, and from host frames nothing fitted" {
+    cat > two.jsonl <<'END'
+{"kind":"header","schema":1,"name":"two"}
+{"kind":"learned","ops":2,"ideal_ns":2000000}
+{"kind":"buffer","id":0,"bytes":4096,"persistent":true}
+{"kind":"op","index":0,"name":"a","stream":0,"start_ns":0,"duration_ns":1000000,"writes":[0]}
+{"kind":"op","index":1,"name":"b","stream":1,"start_ns":100000,"duration_ns":1000000,"reads":[0]}
+{"kind":"summary","ops":2,"iterations":9,"fetches":1,"evictions":1,"demand_ns":1300000,"last":true}
+END
+    run "$tool" report two.jsonl
+    [[ "$output" == *"an iteration takes 1.3 ms on demand, as measured; ops of several streams run at the same time"* ]]
+    [[ "$output" != *"% of"* ]]
+    sed 's/"start_ns":100000/"start_ns":1000000/' two.jsonl > after.jsonl
+    run "$tool" report after.jsonl
+    [[ "$output" == *"an iteration takes 1.3 ms on demand, as measured: 153.8 % of the speed"* ]]
+    sed 's/"fetches":1,"evictions":1/"served_from_host":2/' two.jsonl > host.jsonl
+    run "$tool" report host.jsonl
+    [[ "$output" != *"all of it fitted"* ]]
+    [[ "$("$tool" report two.jsonl --format json)" == *'"learned":null,"planned":null,"followed":9'* ]]
+    head -n 4 two.jsonl > cut.jsonl
+    run "$tool" report cut.jsonl
+    [[ "$output" == *"damaged from line 5"* || "$output" == *"line 5"* ]]
+}
+
 @test "report as text: one of a thing, long times, and when links were measured" {
     cat > one.jsonl <<'END'
 {"kind":"header","schema":1,"name":"one","pid":1}
