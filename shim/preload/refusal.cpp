@@ -73,6 +73,7 @@ void Refusals::note(pager::DevicePager& device, const char* what, std::size_t wa
     const auto bytes = [](std::size_t n) { return Bytes(static_cast<std::int64_t>(n)); };
     line.add("what", what).add("device", static_cast<std::int32_t>(device.device())).add("at_ns", pager::now_ns()).add("wanted_bytes", bytes(wanted)).add("live_bytes", bytes(live));
     line.add("device_bytes", bytes(live - on_host)).add("host_bytes", bytes(on_host)).add("budget_bytes", bytes(memory.device_budget)).add("host_budget_bytes", bytes(memory.host_budget)).add("enough_bytes", bytes(enough));
+    if (largest_op_bytes_.value) line.add("largest_op", largest_op_).add("largest_op_bytes", largest_op_bytes_);
     std::vector<std::int64_t> ids, sizes, hosts;
     for (std::size_t i = 0; i < std::min(all.size(), kTraced); ++i) {
         ids.push_back(pager::told_id(all[i].id).value);
