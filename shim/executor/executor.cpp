@@ -210,8 +210,10 @@ CUresult Executor::replay_for(const Place& place, const pager::Op& op, const rep
     const Rows* const rows = place.rows.get();
     const auto k = static_cast<std::size_t>(place.step);
     replayer.check();
-    if (rows && place.course->restored && place.course->known && !replayer.is_as_stored(*place.course->known, place.step, source)) {
-        discard_changed(place.course, place.course->sequence.steps[k].name);
+    using Stored = replay::Replayer::Stored;
+    if (const Stored is = rows && place.course->restored && place.course->known ? replayer.is_as_stored(*place.course->known, place.step, source) : Stored::same; is != Stored::same) {
+        if (is == Stored::changed) discard_changed(place.course, place.course->sequence.steps[k].name);
+        else restore_now(false);
         return replayer.follow_replays(op);
     }
     if (replayer.any()) {

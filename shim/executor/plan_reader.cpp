@@ -246,6 +246,7 @@ bool PlanReader::end_course() {
             course_.known->program = s.program;
             course_.known->ops.resize(s.steps.size());
             course_.known->seen.resize(s.steps.size());
+            course_.known->others.resize(s.steps.size());
             course_.known->unseen = s.steps.size();
             for (std::size_t k = 0; k < s.steps.size(); ++k)
                 if (replay::KnownOp& op = course_.known->ops[k]; !op.proven) op.refused = "was not proven when the plan was stored", op.code = codes_[k];

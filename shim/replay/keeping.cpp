@@ -1,6 +1,7 @@
 // Replayer: launches that are kept as the program makes them, with what they read that may change.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "shim/replay/replayer.hpp"
 
@@ -51,14 +52,14 @@ bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::ui
     return true;
 }
 
-bool Replayer::is_as_stored(Known& known, std::int32_t k, const LaunchSource* source) {
+Replayer::Stored Replayer::is_as_stored(Known& known, std::int32_t k, const LaunchSource* source) {
     std::lock_guard lock(mutex_);
     const auto step = static_cast<std::size_t>(k);
-    if (!known.unseen || known.seen[step]) return true;
-    if (known.ops[step].code && (!source || source->code() != known.ops[step].code)) return false;
+    if (!known.unseen || known.seen[step]) return Stored::same;
+    if (known.ops[step].code && (!source || source->code() != known.ops[step].code)) return std::exchange(known.others[step], true) ? Stored::changed : Stored::other;
     known.seen[step] = true;
     --known.unseen;
-    return true;
+    return Stored::same;
 }
 
 void Replayer::forget_functions(Known& known) {

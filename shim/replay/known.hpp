@@ -71,7 +71,7 @@ struct KnownOp {
 struct Known {
     // Of an earlier run: ops whose code is still to be compared with what is run now (Replayer::is_as_stored()).
     std::size_t unseen = 0;
-    std::vector<char> seen;          // per op: it was
+    std::vector<char> seen, others;  // per op: it was; it was another one once
     Program program;
     std::vector<KnownOp> ops;        // one for each step
 };

@@ -47,9 +47,11 @@ class Replayer final : public pager::Restorer {
     // The op of step `k` is about to be submitted to `stream`: its launch is kept, with what it reads that may change. False: it is not the op that was proven.
     bool keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, const LaunchSource* source, CUstream stream);
 
-    // Of what an earlier run knew: whether the kernel of step `k` is the one that ran then. Where one is not, what was seen of the
-    // others says nothing any more: they may work on what it makes, or leaves alone. Asks once for each op.
-    bool is_as_stored(Known& known, std::int32_t k, const LaunchSource* source);
+    // Of what an earlier run knew: whether the kernel of step `k` is the one that ran then. Where one is not, what was seen of those
+    // before says nothing for now: it may overwrite what they work on. In the first iteration it may be the same still: not all images
+    // with kernels of its name are loaded. `changed`: it was another one before. Asks until it is the same.
+    enum class Stored { same, other, changed };
+    Stored is_as_stored(Known& known, std::int32_t k, const LaunchSource* source);
 
     // Whether `b`, in the place of logical buffer `logical` and last used by op `used`, may be dropped: then the slice is remembered until
     // it was replayed, or another op has used it. `tries`: no, but the slice is tried where it would be replayed. Waits for no replay.
