@@ -45,6 +45,9 @@ policy::Machine Executor::machine(const Course& course) {
     policy::Machine m;
     m.memory = Bytes(static_cast<std::int64_t>(static_cast<double>(room.movable) * (1 - kSpare)));
     m.memory -= std::min(m.memory, course.elsewhere);
+    // Where the largest op needs of what is spared, it has it: it would run, and graphs that just fit are launched whole.
+    const Bytes least = policy::Liveness(trace).largest_working_set();
+    if (m.memory < least && least + course.elsewhere <= Bytes(static_cast<std::int64_t>(room.movable))) m.memory = least;
     m.host = Bytes(static_cast<std::int64_t>(room.host));
     m.link_in = course.links * (room.in > 0 ? room.in : room.out > 0 ? room.out : kAssumedLink);
     m.link_out = room.out > 0 ? course.links * room.out : m.link_in;

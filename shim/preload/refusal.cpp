@@ -39,12 +39,12 @@ void Refusals::note(pager::DevicePager& device, const char* what, std::size_t wa
     using Held = pager::DevicePager::Held;
     std::vector<Held> all = device.held_buffers();
     std::ranges::stable_sort(all, std::ranges::greater(), &Held::bytes);
-    std::size_t on_host = 0, live = 0, capacity = 0, movable = 0, largest_buffer = 0;
+    std::size_t on_host = 0, live = 0, capacity = 0, movable = 0, slabs = 0, largest_buffer = 0;
     for (const Held& h : all) {
         capacity += h.capacity;
         live += h.bytes;
         on_host += h.on_host ? h.bytes : 0;
-        movable += h.slab ? 0 : h.capacity;
+        (h.slab ? slabs : movable) += h.capacity;
         largest_buffer = std::max(largest_buffer, h.capacity);
     }
     std::lock_guard lock(mutex_);
@@ -54,7 +54,7 @@ void Refusals::note(pager::DevicePager& device, const char* what, std::size_t wa
     const std::size_t granule = device.granule();
     const auto up = [&](std::size_t n) { return (n + granule - 1) / granule * granule; };
     const auto less = [](std::size_t a, std::size_t b) { return a > b ? a - b : 0; };
-    const std::size_t fixed = memory.device_budget - device.room().movable;
+    const std::size_t fixed = std::max(memory.device_budget - device.room().movable, slabs + granule);   // slabs may be more than the budget
     const std::size_t all_of_it = fixed + movable + (op ? 0 : up(wanted)), exchanged = all_of_it + std::max(largest_buffer, op ? 0 : up(wanted));
     const std::size_t enough = std::max(std::min(all_of_it, up(less(exchanged, memory.host_budget))), fixed + up(largest) + (op ? granule : 0));
     const std::size_t enough_host = up(less(exchanged, memory.device_budget));
@@ -67,7 +67,8 @@ void Refusals::note(pager::DevicePager& device, const char* what, std::size_t wa
         for (std::size_t i = 0; i < std::min(all.size(), kShown); ++i) list += fmt::format("{}{} ({}{})", i ? ", " : "", human(all[i].bytes), all[i].slab ? "small allocations, " : "", all[i].on_host ? "on the host" : "on the device");
         log::error("  the largest: {}", list.empty() ? "none" : list);
         if (largest_op_bytes_.value) log::error("  the largest op of an iteration: {}, {}", largest_op_, human(static_cast<std::size_t>(largest_op_bytes_.value)));
-        log::error("  it takes at least UDNNMEM_BUDGET={} with this host budget, or UDNNMEM_HOST_BUDGET={} with this device budget, and more if more is asked for later", enough, enough_host);
+        const std::string or_on_host = enough_host > memory.host_budget ? fmt::format(", or UDNNMEM_HOST_BUDGET={} with this device budget", enough_host) : "";
+        log::error("  it takes at least UDNNMEM_BUDGET={} with this host budget{}, and more if more is asked for later", enough, or_on_host);
     }
     profiler::JsonLine line("out_of_memory");
     const auto bytes = [](std::size_t n) { return Bytes(static_cast<std::int64_t>(n)); };
