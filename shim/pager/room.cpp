@@ -20,7 +20,7 @@ bool DevicePager::exceed_budget(const Request& r, const Buffer* b, std::vector<F
         const std::string budget = std::to_string(device_pool_->budget());
         pager_.sink().line(Sink::Level::warn, "device " + std::to_string(device_) + ": " +
                                                   (b->slab ? "small allocations, which share memory that does not move, and what else cannot move need more than the budget of " + budget +
-                                                                 " bytes: it is exceeded by them; raise UDNNMEM_BUDGET"
+                                                                 " bytes: the budget is exceeded by them; raise UDNNMEM_BUDGET"
                                                    : in_use ? "all of the budget of " + budget + " bytes is in use by ops that do not end, and one waits for " + std::to_string(b->capacity) +
                                                                 " bytes that host memory cannot stand in for: the budget is exceeded by them"
                                                           : "an op needs more device memory than the budget of " + budget +
