@@ -180,14 +180,21 @@ TEST_CASE("a file cut at any byte is read to its last whole line") {
             REQUIRE(run->ended == (text->find("\"last\":true}") != std::string::npos));
             // Of every kind of line as many as are whole; a line that lacks nothing but its end is whole.
             const auto is_whole = [&](std::size_t at) { return (*text)[std::min(text->find('\n', at), text->size()) - 1] == '}'; };
-            std::size_t last_learned = text->rfind("{\"kind\":\"learned\"");
-            if (last_learned != std::string::npos && !is_whole(last_learned)) last_learned = text->rfind("{\"kind\":\"learned\"", last_learned - 1);
-            const auto lines = [&](const char* kind) {
+            const auto lines_between = [&](const char* kind, std::size_t from, std::size_t to) {
                 const std::string begins = std::string("{\"kind\":\"") + kind + "\"";
-                const bool of_iteration = !std::strcmp(kind, "op") || !std::strcmp(kind, "buffer");
                 std::size_t n = 0;
-                for (std::size_t at = of_iteration ? std::min(last_learned, text->size()) : 0; (at = text->find(begins, at)) != std::string::npos; ++at) n += is_whole(at);
+                for (std::size_t at = std::min(from, text->size()); (at = text->find(begins, at)) < to; ++at) n += is_whole(at);
                 return n;
+            };
+            // The iteration is the last one whose ops are all there, or what there is of the first.
+            std::size_t from = std::string::npos, to = std::string::npos;
+            for (std::size_t at = 0; (at = text->find("{\"kind\":\"learned\"", at)) != std::string::npos && is_whole(at); ++at) {
+                const std::size_t next = text->find("{\"kind\":\"learned\"", at + 1), said = std::stoul(text->substr(text->find("\"ops\":", at) + 6));
+                if (from == std::string::npos || lines_between("op", at, next) == said) from = at, to = next;
+            }
+            const auto lines = [&](const char* kind) {
+                const bool of_iteration = !std::strcmp(kind, "op") || !std::strcmp(kind, "buffer");
+                return of_iteration ? lines_between(kind, from, to) : lines_between(kind, 0, std::string::npos);
             };
             REQUIRE(run->iteration.ops.size() == lines("op"));
             REQUIRE(run->iteration.buffers.size() == lines("buffer"));
