@@ -2,6 +2,7 @@
 // Format"). Times in microseconds. A run is a process, a stream a thread whose ops are complete events (X); moves overlap, so they
 // are asynchronous (b, e); memory is a counter (C), a refusal of it an instant (i); the program's own ranges are a thread.
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -81,21 +82,28 @@ class Process {
     }
     Nanoseconds start(const TraceOp& op) const { return view_.start[static_cast<std::size_t>(op.index.value)]; }
 
-    // At each depth a range spans the ops that follow each other in it.
+    // At each depth a range spans the ops that follow each other in it, in one stream: those of others may overlap.
     void ranges() {
+        std::map<std::int32_t, std::vector<const TraceOp*>> streams;
+        for (const TraceOp& op : trace_.ops) streams[op.stream].push_back(&op);
+        int thread = ranges_thread;
+        for (const auto& [stream, ops] : streams) ranges(ops, thread++, streams.size() > 1 ? fmt::format("the program's ranges, stream {}", stream) : "the program's ranges");
+    }
+    void ranges(const std::vector<const TraceOp*>& ops, int thread, const std::string& name) {
         bool any = false;
-        std::vector<std::pair<std::string, std::int32_t>> open;  // whole path, first op
-        const auto close = [&](std::size_t depth, std::int32_t last) {
+        std::vector<std::pair<std::string, std::size_t>> open;  // whole path, first of `ops`
+        const auto close = [&](std::size_t depth, std::size_t after) {
             for (; open.size() > depth; open.pop_back()) {
                 const auto& [path, first] = open.back();
-                if (!std::exchange(any, true)) thread_name(ranges_thread, "the program's ranges");
+                if (!std::exchange(any, true)) thread_name(thread, name);
                 Nanoseconds end;
-                for (std::int32_t k = first; k <= last; ++k) end = std::max(end, start(trace_.ops[static_cast<std::size_t>(k)]) + trace_.ops[static_cast<std::size_t>(k)].duration);
-                const Nanoseconds begin = start(trace_.ops[static_cast<std::size_t>(first)]);
-                add("{{\"ph\":\"X\",\"name\":{},\"cat\":\"range\",\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{}}}", json_text(path.substr(path.rfind('/') + 1)), pid_, ranges_thread, us(shift_ + begin), us(end - begin));
+                for (std::size_t k = first; k < after; ++k) end = std::max(end, start(*ops[k]) + ops[k]->duration);
+                const Nanoseconds begin = start(*ops[first]);
+                add("{{\"ph\":\"X\",\"name\":{},\"cat\":\"range\",\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{}}}", json_text(path.substr(path.rfind('/') + 1)), pid_, thread, us(shift_ + begin), us(end - begin));
             }
         };
-        for (const TraceOp& op : trace_.ops) {
+        for (std::size_t at_op = 0; at_op < ops.size(); ++at_op) {
+            const TraceOp& op = *ops[at_op];
             std::vector<std::string> paths;
             for (std::size_t at = 0; at < op.range.size();) {
                 at = std::min(op.range.find('/', at), op.range.size());
@@ -103,10 +111,10 @@ class Process {
             }
             std::size_t same = 0;
             while (same < open.size() && same < paths.size() && open[same].first == paths[same]) ++same;
-            close(same, op.index.value - 1);
-            for (; same < paths.size(); ++same) open.emplace_back(paths[same], op.index.value);
+            close(same, at_op);
+            for (; same < paths.size(); ++same) open.emplace_back(paths[same], at_op);
         }
-        if (!trace_.ops.empty()) close(0, trace_.ops.back().index.value);
+        close(0, ops.size());
     }
 
     void memory() {

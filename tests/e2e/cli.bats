@@ -211,6 +211,9 @@ END
     run "$tool" report two.jsonl
     [[ "$output" == *"an iteration takes 1.3 ms on demand, as measured; ops of several streams run at the same time"* ]]
     [[ "$output" != *"% of"* ]]
+    sed 's/"name":"a"/&,"range":"A"/; s/"name":"b"/&,"range":"B"/' two.jsonl > ranges.jsonl   # two slices of one track may not cross
+    "$tool" report ranges.jsonl --format chrome > out
+    python3 -c 'import json; e = [x for x in json.load(open("out"))["traceEvents"] if x.get("cat") == "range"]; assert [x["name"] for x in e] == ["A", "B"] and e[0]["tid"] != e[1]["tid"], e'
     sed 's/"start_ns":100000/"start_ns":1000000/' two.jsonl > after.jsonl
     run "$tool" report after.jsonl
     [[ "$output" == *"an iteration takes 1.3 ms on demand, as measured: 153.8 % of the speed"* ]]
