@@ -421,7 +421,7 @@ Verdict Engine::run(const CompiledPlan& plan, int iterations, std::int64_t give_
                         if (machine_.map.value && ahead == 0 && item.step < 0)
                             for (std::int32_t b : trace_.alloc[item.op]) duration += frames(b) * machine_.map.value;
                         if (item.step >= 0) {
-                            if (machine_.hash_rate > 0) duration += time_at(machine_.hash_rate, 2 * trace_.replay_workspace[op]);   // a copy reads and writes
+                            duration += time_at(machine_.hash_rate, 2 * trace_.replay_workspace[op]);   // a copy reads and writes
                             if (machine_.hash_rate > 0 && item.step + 1 == plan.chains[item.chain].step_end)
                                 duration += time_at(machine_.hash_rate, plan.chains[item.chain].made_bytes);
                             recompute_ += duration;

@@ -29,8 +29,10 @@ std::optional<Nanoseconds> bound_of(const RunRecord& run) {
 bool streams_overlap(const Trace& iteration) {
     std::vector<std::pair<Nanoseconds, Nanoseconds>> ran;
     Nanoseconds sum, at_work, end(-1);
+    bool several = false;
     for (const TraceOp& op : iteration.ops) {
         if (op.start.value < 0) return false;
+        several |= op.stream != iteration.ops.front().stream;
         ran.emplace_back(op.start, op.start + op.duration);
         sum += op.duration;
     }
@@ -39,7 +41,7 @@ bool streams_overlap(const Trace& iteration) {
         if (to > end) at_work += to - std::max(from, end);
         end = std::max(end, to);
     }
-    return static_cast<double>(at_work.value) < kApart * static_cast<double>(sum.value);
+    return several && static_cast<double>(at_work.value) < kApart * static_cast<double>(sum.value);
 }
 
 }  // namespace

@@ -209,6 +209,7 @@ class Executor {
     bool find_device();
     void plan_at_once(Course& course);
     void not_used(const std::string& why);
+    void forget(std::vector<CoursePointer>::iterator course);
     void discard_changed(const CoursePointer& course, const char* kernel);
     void discard_stored(const std::string& why);
     bool strange() const;

@@ -118,9 +118,14 @@ void Executor::discard_stored(const std::string& why) {
     strangers_until_ = 0;
     if (std::none_of(courses_.begin(), courses_.end(), gone)) return;
     not_used(why);
-    if (active_ && active_->unseen()) active_ = nullptr, following_ = false;
-    if (last_ && last_->unseen()) last_ = nullptr;
-    std::erase_if(courses_, gone);
+    for (auto next = courses_.begin(); (next = std::find_if(courses_.begin(), courses_.end(), gone)) != courses_.end();) forget(next);
+}
+
+// With mutex_ held: a stored one that is of no use.
+void Executor::forget(std::vector<CoursePointer>::iterator course) {
+    if (active_ == course->get()) active_ = nullptr, following_ = false;
+    if (last_ == course->get()) last_ = nullptr;
+    courses_.erase(course);
     if (!whole_graphs_) pieces_.store(false);
     if (std::none_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->known != nullptr; })) pager_.expect_live(0);
 }
@@ -133,9 +138,7 @@ void Executor::discard_changed(const CoursePointer& course, const char* kernel) 
         if (at == courses_.end()) return;
         not_used("kernel " + std::string(kernel) + " is another one by now");
         lose();
-        if (active_ == course.get()) active_ = nullptr, following_ = false;
-        if (last_ == course.get()) last_ = nullptr;
-        courses_.erase(at);
+        forget(at);
         ++epoch_;
         if (settings_.search_again) settings_.search_again();
     }
