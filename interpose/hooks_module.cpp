@@ -64,6 +64,8 @@ HOOK(cuLibraryUnload, (CUlibrary library)) { return unload(REAL(cuLibraryUnload)
 // Code may be loaded no earlier than here.
 ALWAYS_OBSERVE_TAKING(0, cuModuleGetFunction, (CUfunction * f, CUmodule module, const char* name), (f, module, name),
         function_born(*f, module, name))
+ALWAYS_OBSERVE_TAKING(0, cuKernelGetFunction, (CUfunction * f, CUkernel kernel), (f, kernel), )
+ALWAYS_OBSERVE_TAKING(0, cuFuncLoad, (CUfunction f), (f), )
 ALWAYS_OBSERVE(cuLibraryGetKernel, (CUkernel * k, CUlibrary library, const char* name), (k, library, name),
         kernel_born(*k, library, name))
 static void kernels_born(const CUkernel* kernels, unsigned count, CUlibrary library) noexcept {

@@ -152,6 +152,8 @@ CONTEXT_ENDS(cuCtxDestroy, (CUcontext context), (context), attachments->ended(co
 CONTEXT_ENDS(cuCtxDestroy_v2, (CUcontext context), (context), attachments->ended(context))
 ALWAYS_OBSERVE(cuCtxAttach, (CUcontext * context, unsigned flags), (context, flags), attachments->attached(*context))
 CONTEXT_ENDS(cuCtxDetach, (CUcontext context), (context), attachments->detached(context))
+// A larger stack, heap or buffer of what kernels print is device memory.
+ALWAYS_OBSERVE_TAKING(0, cuCtxSetLimit, (CUlimit limit, size_t value), (limit, value), )
 static CUcontext context_of(CUgreenCtx green) noexcept {
     CUcontext context = nullptr;
     OWN(cuCtxFromGreenCtx)(&context, green);

@@ -28,6 +28,10 @@ class PrimaryContexts {
         if (device < 0 || device >= max_devices || entries_[device].holds == 0) return nullptr;
         return --entries_[device].holds == 0 ? std::exchange(entries_[device].context, nullptr) : nullptr;
     }
+    bool holds(CUcontext context) {
+        std::lock_guard lock(mutex_);
+        return std::any_of(std::begin(entries_), std::end(entries_), [context](const Entry& e) { return context && e.context == context; });
+    }
     // The context that a reset ends. It stays retained: it comes back, under the same or another handle.
     CUcontext reset(CUdevice device) {
         std::lock_guard lock(mutex_);
@@ -55,12 +59,13 @@ class Attachments {
     CUcontext detached(CUcontext context) {
         std::lock_guard lock(mutex_);
         const auto one = std::find(held_.begin(), held_.end(), context);
-        if (one == held_.end()) return context;
+        if (one == held_.end()) return primary_contexts.holds(context) ? nullptr : context;
         held_.erase(one);
         return nullptr;
     }
-    // A context ends however often it is held.
+    // A context ends however often it is held; a device's primary one does not, the driver refuses: null.
     CUcontext ended(CUcontext context) {
+        if (primary_contexts.holds(context)) return nullptr;
         std::lock_guard lock(mutex_);
         std::erase(held_, context);
         return context;

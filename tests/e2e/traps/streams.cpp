@@ -402,6 +402,9 @@ void reset(unsigned seed) {
     w.press(w.stream());
     launch_wide(nullptr, w.add, x, x, x, kWords);
     tell("x", read(x, kWords));
+    tell("refused", cuCtxDestroy(w.context));  // a primary context ends by its own call alone: its memory is still there
+    tell("refused", cuCtxDetach(w.context));
+    tell("x", read(x, kWords));
     if (round == 2) break;
     CHECK(cuDevicePrimaryCtxReset(w.device));
     CHECK(cuDevicePrimaryCtxRetain(&w.context, w.device));
