@@ -193,8 +193,8 @@ class DevicePager {
     void give_scratch(CUdeviceptr at, CUstream stream) { free(at, stream, true); }
     // The contents of `b` are there again.
     void restored(Buffer* b);
-    // Whether buffers of so many bytes can be on the device at once, beside what never leaves it.
-    bool fits_on_device(std::size_t bytes);
+    // Whether those of the buffers that are this device's can be on it at once, beside what never leaves it.
+    bool fits_on_device(const std::vector<Buffer*>& named);
     void pool_usage(CUmemoryPool pool, std::size_t& current, std::size_t& high, bool reset_high);
     // Empty if every invariant holds, else the first that does not.
     std::string is_valid();

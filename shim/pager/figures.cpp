@@ -33,7 +33,7 @@ std::vector<DevicePager::Held> DevicePager::held_buffers() {
 std::size_t DevicePager::fixed_bytes() const {
     std::size_t fixed = unmovable_;
     for (const Buffer* b : buffers_)
-        if (b->pinned && !b->slab && b != scratch_) fixed += b->capacity;
+        if (b->pinned && !b->slab && b != scratch_ && b->residency != Residency::host) fixed += b->capacity;
     return fixed;
 }
 
@@ -55,9 +55,12 @@ LinkSpeeds DevicePager::link() {
     return link_;
 }
 
-bool DevicePager::fits_on_device(std::size_t bytes) {
+bool DevicePager::fits_on_device(const std::vector<Buffer*>& named) {
     Lock lock(mutex_);
-    return or_without_slabs([&] { return unmovable_ + bytes <= device_pool_->budget(); });
+    std::size_t bytes = 0;
+    for (const Buffer* b : named)
+        if (b->device == this && !b->slab && !b->pinned) bytes += b->capacity;
+    return !bytes || or_without_slabs([&] { return fixed_bytes() + bytes <= device_pool_->budget(); });
 }
 
 void DevicePager::pool_usage(CUmemoryPool pool, std::size_t& current, std::size_t& high, bool reset_high) {

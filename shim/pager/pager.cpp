@@ -304,13 +304,7 @@ bool Pager::fits_together(const Op& op) {
     all.insert(all.end(), op.more.begin(), op.more.end());
     std::sort(all.begin(), all.end());
     all.erase(std::unique(all.begin(), all.end()), all.end());
-    for (DevicePager* d : devices()) {
-        std::size_t bytes = 0;
-        for (Buffer* b : all)
-            if (b->device == d && !b->slab) bytes += b->capacity;
-        if (bytes && !d->fits_on_device(bytes)) return false;
-    }
-    return true;
+    return std::ranges::all_of(devices(), [&](DevicePager* d) { return d->fits_on_device(all); });
 }
 
 void Pager::fail(const std::string& line) {

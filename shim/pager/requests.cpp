@@ -201,12 +201,10 @@ bool DevicePager::serve(Request& r, bool first) {
 
     if (first && !r.host_allowed) {
         // What cannot all be on the device at once runs partly from host frames.
-        std::size_t wanted = 0, fixed = 0;
+        std::size_t wanted = 0;
         for (Buffer* b : r.need)
             if (!b->pinned) wanted += b->capacity;
-        for (Buffer* b : buffers_)
-            if (b->pinned && !b->slab && b != scratch_ && b->residency == Residency::device) fixed += b->capacity;
-        const bool enough = or_without_slabs([&] { return wanted + fixed + unmovable_ <= device_pool_->budget(); });
+        const bool enough = or_without_slabs([&] { return wanted + fixed_bytes() <= device_pool_->budget(); });
         if (!enough && backing_->host_frames_can_be_mapped()) r.host_allowed = true;
     }
     bool progress = false, waiting = false;

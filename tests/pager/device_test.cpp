@@ -403,6 +403,22 @@ TEST_CASE("what is ordered in needs room for itself once, also where a launch th
     CHECK(p.gpu.violations().empty());
 }
 
+TEST_CASE("what never leaves the device counts once where an op is asked whether it fits") {
+    Paged p({.device = 9, .host = 16});   // one granule of them is the pager's own
+    const CUdeviceptr fixed = p.allocate(4), other = p.allocate(4), third = p.allocate(4);
+    for (CUdeviceptr at : {other, fixed}) REQUIRE(p.launch(1, {at}) == CUDA_SUCCESS);
+    const auto together = [&](const std::vector<CUdeviceptr>& named) {
+        Op op;
+        for (CUdeviceptr at : named) op.name(p.at(at));
+        return p.pager->fits_together(op);
+    };
+    CHECK(together({other, third}));
+    REQUIRE(p.device->pin(p.at(fixed)) == CUDA_SUCCESS);
+    CHECK(together({fixed, other}));
+    CHECK_FALSE(together({other, third}));
+    CHECK_FALSE(together({fixed, other, third}));
+}
+
 TEST_CASE("what is pinned to host frames is not brought in by a plan") {
     Paged p({.device = 8, .host = 16});
     const CUdeviceptr used = p.allocate(2);
