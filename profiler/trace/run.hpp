@@ -138,6 +138,12 @@ struct RunStep {
 };
 inline constexpr const char* held_causes[] = {"room for a new buffer", "a buffer that nobody had asked for", "a buffer on its way out", "a buffer on its way in"};
 
+// The shortest that each op of a sequence was ever seen to take: as near as a run comes to its times with everything resident.
+struct RunTimes {
+    Nanoseconds learned;                      // that its iteration took by the trace's `learned` and `op` records: which one it is
+    std::vector<std::int64_t> ops;            // ns
+};
+
 // The figures of a run so far, all devices together.
 struct RunSummary {
 #define FIGURE(type, name) type name{};

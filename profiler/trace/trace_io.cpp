@@ -32,6 +32,7 @@ public:
         if (kind == "op") return take_op(record);
         if (kind == "learned") return take_learned(record);
         if (kind == "unchanged") return take_unchanged(record);
+        if (kind == "times") return take_times(record);
         return true;
     }
 
@@ -84,6 +85,24 @@ private:
             const std::int32_t run_id = trace_.buffers[static_cast<std::size_t>(id.value)].run_id;
             return run_id >= 0 && std::find(buffers.begin(), buffers.end(), run_id) != buffers.end() && std::find(op.reads.begin(), op.reads.end(), id) != op.reads.end();
         });
+        return true;
+    }
+
+    // Of the same: its ops were seen to take less, later in the run.
+    bool take_times(Record& record) {
+        std::int64_t ops = 0, learned = 0;
+        std::vector<std::int64_t> durations;
+        if (!record.read_integer("ops", 0, most_ops, ops) || !record.read_integer("learned_ns", 0, most, learned) || !record.read_integers("duration_ns", 0, most, durations)) return false;
+        if (static_cast<std::int64_t>(durations.size()) != ops) return record.fail("duration_ns", fmt::format("must be {} numbers, one for each op, is {}", ops, durations.size()));
+        if (durations.size() != trace_.ops.size() || learned != trace_.header.ideal.value) return true;
+        std::int64_t sum = 0;
+        for (const std::int64_t d : durations) {
+            if (d > most - sum) return record.fail("duration_ns", "the times of all ops exceed 2^62 ns");
+            sum += d;
+        }
+        for (std::size_t k = 0; k < durations.size(); ++k) trace_.ops[k].duration = Nanoseconds(durations[k]);
+        times_ = sum;
+        trace_.header.ideal = Nanoseconds(sum);
         return true;
     }
 

@@ -72,7 +72,8 @@ std::optional<Speed> speed_of(const RunRecord& run) {
     if (speed->overlaps) return speed;
     const auto share = [&](Nanoseconds of) { return static_cast<double>(of.value) / static_cast<double>(speed->time.value); };
     if (ideal.value > 0) speed->eta_ideal = share(ideal);
-    if (const auto bound = recorded ? bound_of(run) : std::nullopt) speed->eta_bound = share(*bound);
+    // What is faster than the bound shows that links carry more than was measured, unless it computed again, for which there is none.
+    if (const auto bound = recorded ? bound_of(run) : std::nullopt) speed->eta_bound = run.summary.drops ? share(*bound) : std::min(1.0, share(*bound));
     return speed;
 }
 

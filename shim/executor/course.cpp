@@ -1,6 +1,7 @@
 #include "shim/executor/course.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "shim/executor/plan_store.hpp"
@@ -30,6 +31,12 @@ Nanoseconds longest_op(const Sequence& sequence) {
     return longest;
 }
 
+std::vector<std::int64_t> times_of(const Sequence& sequence) {
+    std::vector<std::int64_t> times;
+    for (const profiler::TraceOp& op : sequence.plan_trace.ops) times.push_back(op.duration.value);
+    return times;
+}
+
 Bytes bytes_of(const Sequence& sequence) {
     Bytes bytes{0};
     for (const profiler::TraceBuffer& b : sequence.plan_trace.buffers) bytes += b.bytes;
@@ -44,11 +51,11 @@ std::int64_t settled(const std::vector<std::int64_t>& times) {
 }  // namespace
 
 Course::Course(int number, Sequence&& learned, pager::Pager& pager)
-    : id(number), sequence(std::move(learned)), longest(longest_op(sequence)), bytes(bytes_of(sequence)), follower(sequence), small(sequence.program), watch(std::make_unique<WriteWatch>(pager, sequence)), ways_(1), actual_(sequence.steps.size()) {}
+    : id(number), sequence(std::move(learned)), longest(longest_op(sequence)), bytes(bytes_of(sequence)), follower(sequence), small(sequence.program), watch(std::make_unique<WriteWatch>(pager, sequence)), ways_(1), actual_(sequence.steps.size()), shortest_(times_of(sequence)) {}
 
 Course::Course(int number, Sequence&& learned, profiler::Trace&& was_seen, std::shared_ptr<replay::Known> was_known, std::shared_ptr<const Rows> rows)
     : id(number), sequence(std::move(learned)), longest(longest_op(sequence)), bytes(bytes_of(sequence)), follower(sequence), small(sequence.program), restored(true), stored(true), stage(Stage::planned), seen(std::move(was_seen)), known(std::move(was_known)), proven(known != nullptr),
-      ways_(1), next_(std::move(rows)), actual_(sequence.steps.size()) {}
+      ways_(1), next_(std::move(rows)), actual_(sequence.steps.size()), shortest_(times_of(sequence)) {}
 
 std::uint64_t Course::fingerprint() const {
     Fingerprint print;
@@ -117,7 +124,11 @@ void Course::timed(const OpClock::Timed& t) {
     Actual& a = actual_[static_cast<std::size_t>(t.step)];
     a.since = t.since;
     a.took = a.took.value < 0 ? t.took : std::min(a.took, t.took);
+    std::int64_t& shortest = shortest_[static_cast<std::size_t>(t.step)];
+    shortest = std::min(shortest, t.took.value);
 }
+
+profiler::RunTimes Course::shortest() const { return {sequence.plan_trace.header.ideal, shortest_}; }
 
 void Course::held(std::int32_t step, const pager::Buffer& b, pager::Residency found, Nanoseconds waited) {
     Actual& a = actual_[static_cast<std::size_t>(step)];
@@ -200,6 +211,7 @@ Course::Judgement Course::judge() {
 
 Course::Figures Course::figures() const {
     Figures f = figures_;
+    f.ideal = Nanoseconds(std::accumulate(shortest_.begin(), shortest_.end(), std::int64_t{0}));
     f.demand = ways_.front().typical();
     f.by_plan = ways_.back().rows != nullptr;
     // The newest plan, or the one before it, as long as no iteration of it was timed.

@@ -82,6 +82,8 @@ class Course {
     void held(std::int32_t step, const pager::Buffer& b, pager::Residency found, Nanoseconds waited);
     const std::vector<Actual>& actual() const { return actual_; }
     void tell_steps(std::vector<profiler::RunStep>& to) const;   // by the plan in force
+    // The shortest that each op was ever seen to take, while it was learned or by any plan.
+    profiler::RunTimes shortest() const;
     Nanoseconds typical() const { return ways_.back().typical(); }
     // What the simulator says of `rows`, if they are in force, with what moves were measured to cost.
     void promise_again(const Rows& rows, Nanoseconds time);
@@ -104,7 +106,8 @@ class Course {
     struct Figures {
         std::uint64_t iterations = 0, planned_iterations = 0;   // followed from end to end; of those, by a plan
         std::uint64_t given_up = 0;
-        Nanoseconds promised{0}, demand{0}, planned{0};         // of an iteration; medians measured. 0: none
+        Nanoseconds ideal{0};                                   // of an iteration, with everything resident: the shortest of all its ops
+        Nanoseconds promised{0}, demand{0}, planned{0};         // the same, medians measured. 0: none
         bool by_plan = false;
         Bytes peak_promised{0}, peak{0};
     };
@@ -148,6 +151,7 @@ class Course {
     std::vector<Way> ways_;                     // the last one is in force, the first is on demand
     std::shared_ptr<const Rows> next_;
     std::vector<Actual> actual_;
+    std::vector<std::int64_t> shortest_;        // ns; of each op
     std::vector<profiler::Adaptation> adaptations_;
     Figures figures_;
 };

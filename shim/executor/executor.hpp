@@ -157,6 +157,7 @@ class Executor {
     std::vector<profiler::NotReplayable> not_replayable();   // ops that may not be run again, most frequent first
     std::vector<profiler::Adaptation> adaptations();
     std::vector<profiler::RunStep> steps();
+    std::vector<profiler::RunTimes> shortest();
 
   private:
     using CoursePointer = std::shared_ptr<Course>;

@@ -33,7 +33,7 @@ std::vector<profiler::RunSequence> Executor::sequences() {
         const Course::Figures f = c->figures();
         auto count = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
         all.push_back({c->id, c->sequence.steps.front().name, count(c->sequence.steps.size()), count(c->turns), count(f.iterations), count(f.planned_iterations), count(f.given_up), f.peak_promised, f.peak,
-                       c->sequence.plan_trace.header.ideal, f.promised, f.planned, f.demand});
+                       f.ideal, f.promised, f.planned, f.demand});
     }
     return all;
 }
@@ -64,6 +64,13 @@ std::vector<profiler::Adaptation> Executor::adaptations() {
     std::lock_guard lock(mutex_);
     std::vector<profiler::Adaptation> all;
     for (const CoursePointer& c : courses_) all.insert(all.end(), c->adaptations().begin(), c->adaptations().end());
+    return all;
+}
+
+std::vector<profiler::RunTimes> Executor::shortest() {
+    std::lock_guard lock(mutex_);
+    std::vector<profiler::RunTimes> all;
+    for (const CoursePointer& c : courses_) all.push_back(c->shortest());
     return all;
 }
 

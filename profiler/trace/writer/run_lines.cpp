@@ -30,4 +30,8 @@ std::string line_of(const RunStep& s) {
     return line.add("took_ns", s.took).add("held_ns", s.held).add("held_times", s.held_times).add("cause", s.cause).add("buffer", s.buffer).finish();
 }
 
+std::string line_of(const RunTimes& t) {
+    return JsonLine("times").add("ops", static_cast<Count>(t.ops.size())).add("learned_ns", t.learned).add("duration_ns", t.ops).finish();
+}
+
 }  // namespace udnnmem::profiler

@@ -12,5 +12,6 @@ std::string line_of(const Misprediction& misprediction);
 std::string line_of(const NotReplayable& ops);
 std::string line_of(const Adaptation& adaptation);
 std::string line_of(const RunStep& step);
+std::string line_of(const RunTimes& times);
 
 }  // namespace udnnmem::profiler

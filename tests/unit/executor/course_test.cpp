@@ -126,3 +126,25 @@ TEST_CASE("the buffer that held a step back has a number that a record can hold,
     REQUIRE(steps.size() == 1);
     CHECK(steps[0].buffer == BufferId(7));
 }
+
+TEST_CASE("what an iteration takes with everything resident is the shortest that each op was ever seen to take") {
+    executor::Sequence two;
+    for (const std::int64_t ns : {100, 50}) {
+        two.steps.push_back({"op", 1, 0, 0});
+        two.plan_trace.ops.emplace_back().duration = Nanoseconds(ns);
+        two.plan_trace.header.ideal += Nanoseconds(ns);
+    }
+    Course course(0, std::move(two), {}, nullptr, nullptr);
+    CHECK(course.figures().ideal == Nanoseconds(150));
+    std::uint64_t last_tag = 0;
+    const auto timed = [&](std::int32_t step, std::int64_t ns) { course.timed({course.way(), step, Nanoseconds(0), Nanoseconds(ns)}); };
+    course.offer(Runs::plan(1));
+    course.begin(last_tag);
+    timed(0, 70), timed(0, 80), timed(1, 60);
+    course.offer(Runs::plan(1));
+    course.begin(last_tag);
+    timed(0, 90);
+    CHECK(course.figures().ideal == Nanoseconds(120));
+    CHECK(course.shortest().learned == Nanoseconds(150));
+    CHECK(course.shortest().ops == std::vector<std::int64_t>{70, 50});
+}
