@@ -24,7 +24,7 @@ Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
         recycled_.pop_back();
     }
     out_of_place();
-    b->id = next_id_++;
+    b->id = pager_.next_id();
     b->bytes = bytes;
     b->capacity = capacity;
     b->residency = Residency::unbacked;
@@ -174,7 +174,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
     Buffer* b = take_parked(capacity, slot);
     if (!b) b = new_buffer(bytes, capacity);
     if (!b) return CUDA_ERROR_OUT_OF_MEMORY;
-    b->id = next_id_++;
+    b->id = pager_.next_id();
     b->bytes = bytes;
     b->live = true;
     b->context = context;

@@ -45,7 +45,7 @@ class Fixed {
 };
 
 struct Buffer {
-    Fixed<std::uint32_t> id;         // the n-th allocation
+    Fixed<std::uint32_t> id;         // the n-th allocation, of all devices
     Fixed<CUdeviceptr> base;
     Fixed<std::size_t> bytes;        // as the program asked
     Fixed<std::size_t> capacity;     // whole granules

@@ -386,7 +386,6 @@ class DevicePager {
     int fired_in_a_row_ = 0;               // ... and how many did with nothing moved in between
     std::int64_t regain_from_ns_ = 0;      // when the driver may be asked again whether others have given memory back
     std::uint64_t moves_begun_ = 0;
-    std::uint32_t next_id_ = 0;
     struct PoolUse {
         std::size_t current = 0, high = 0;
     };

@@ -133,6 +133,8 @@ class Pager {
     // For DevicePager: ranges of the arena. 0: none left.
     CUdeviceptr arena_range(std::size_t bytes, Buffer* owner) { return arena_.take_range(bytes, owner); }
     void arena_return(CUdeviceptr at, std::size_t bytes) { arena_.free_range(at, bytes); }
+    // Of an allocation, whichever device it is on: what a run's records call it.
+    std::uint32_t next_id() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
 
     StreamTable& streams() { return streams_; }
     ContextWaits& context_waits() { return context_waits_; }
@@ -190,6 +192,7 @@ class Pager {
     std::atomic<bool> failed_{false};
     std::atomic<std::uint64_t> learned_{0};
     std::atomic<std::size_t> expected_live_{0};
+    std::atomic<std::uint32_t> next_id_{0};
     std::atomic<Restorer*> restorer_{nullptr};
 };
 

@@ -656,6 +656,12 @@ TEST_CASE("a device's budget is of its own memory") {
     REQUIRE(p.pager->device(1));
     CHECK(p.pager->device(1)->memory().device_budget <= 2048 * granule);
     CHECK(p.lines.empty());
+    // Records name buffers of all devices by one number.
+    const CUdeviceptr there = p.allocate(2);
+    FakeGpu::set_context(1);
+    const CUdeviceptr here = p.allocate(2);
+    REQUIRE((there && here && p.at(there)->device != p.at(here)->device));
+    CHECK(p.at(there)->id != p.at(here)->id);
 }
 
 TEST_CASE("where nothing is mapped no op can be: what is brought in waits for none, whatever was said of ops that were refused") {
