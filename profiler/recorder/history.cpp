@@ -1,6 +1,12 @@
 #include "profiler/recorder/history.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace udnnmem::profiler {
+namespace {
+constexpr std::size_t kMostEvents = 1 << 16;   // whose last recording is known: programs make new ones for ever
+}  // namespace
 
 void History::allocated(std::uint64_t address, std::uint64_t bytes, std::int32_t tag) {
     released(address);  // its release was not seen: freed by a context that went
@@ -45,8 +51,44 @@ Position History::add(const ObservedOp& seen) {
     }
     delete seen.more;
     op.use_count = static_cast<std::uint32_t>(uses_.size()) - op.first_use;
+    op.first_wait = static_cast<std::uint32_t>(waits_.size());
+    if (const auto waiting = waiting_.find(op.stream); waiting != waiting_.end()) {
+        waits_.insert(waits_.end(), waiting->second.begin(), waiting->second.end());
+        waiting_.erase(waiting);
+    }
+    op.wait_count = static_cast<std::uint32_t>(waits_.size()) - op.first_wait;
+    if (host_waits_ > host_waited_) op.host_waited = host_waited_ = host_waits_;
+    last_in_[op.stream] = end();
+    if (seen.blocking) host_waits_ = end();
     ops_.push_back(op);
     return end() - 1;
+}
+
+void History::event_recorded(std::uint64_t event, std::uint64_t stream) {
+    if (recorded_.size() >= kMostEvents) recorded_.clear();
+    const auto last = last_in_.find(stream);
+    if (last == last_in_.end()) recorded_.erase(event);
+    else recorded_[event] = last->second;
+}
+
+void History::stream_waits(std::uint64_t stream, std::uint64_t event) {
+    const auto recorded = recorded_.find(event);
+    if (recorded == recorded_.end()) return;
+    const Position at = recorded->second;
+    const std::uint64_t other = op(at).stream;
+    if (other == stream) return;
+    auto& waiting = waiting_[stream];
+    const auto same = std::find_if(waiting.begin(), waiting.end(), [&](Position p) { return op(p).stream == other; });
+    if (same == waiting.end()) waiting.push_back(at);
+    else *same = std::max(*same, at);
+}
+
+void History::host_waited(std::uint64_t stream, std::uint64_t event) {
+    const auto of = [](const auto& map, std::uint64_t key) {
+        const auto found = map.find(key);
+        return found == map.end() ? Position{-1} : found->second;
+    };
+    host_waits_ = std::max(host_waits_, event ? of(recorded_, event) : stream ? of(last_in_, stream) : end() - 1);
 }
 
 void History::set_time(Position at, Nanoseconds start, Nanoseconds duration) {
@@ -59,6 +101,9 @@ void History::forget_ops() {
     begin_ = end();
     ops_ = std::vector<Op>();
     uses_ = std::vector<Use>();
+    waits_ = std::vector<Position>();
+    last_in_.clear(), recorded_.clear(), waiting_.clear();
+    host_waits_ = host_waited_ = end() - 1;
     std::vector<Allocation> kept;
     for (auto& [address, index] : alive_) {
         kept.push_back(allocations_[index]);

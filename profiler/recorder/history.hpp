@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "profiler/recorder/observed.hpp"
@@ -42,6 +43,8 @@ class History {
         double call_flops = 0;
         std::uint64_t shape = 0, stream = 0;
         std::uint32_t first_use = 0, use_count = 0;
+        std::uint32_t first_wait = 0, wait_count = 0;
+        Position host_waited = -1;            // the host had waited for the op at this position, later than before the op before; -1: for none
         std::uint32_t given = 0;              // of the uses, those that the op was given; behind them those that tables lead to
         Nanoseconds start{-1}, duration{-1};  // -1: not measured
     };
@@ -50,6 +53,10 @@ class History {
     void released(std::uint64_t address);
     // The op at position end(); takes `more` of the record.
     Position add(const ObservedOp& op);
+    // What is ordered by the program beside the order of a stream.
+    void event_recorded(std::uint64_t event, std::uint64_t stream);
+    void stream_waits(std::uint64_t stream, std::uint64_t event);
+    void host_waited(std::uint64_t stream, std::uint64_t event);
     void set_time(Position at, Nanoseconds start, Nanoseconds duration);
     // The ops so far are forgotten (some were missed, or they are too many); allocations that are alive stay known.
     void forget_ops();
@@ -62,6 +69,8 @@ class History {
     Position end() const { return begin_ + static_cast<Position>(ops_.size()); }
     const Op& op(Position at) const { return ops_[static_cast<std::size_t>(at - begin_)]; }
     std::span<const Use> uses(const Op& op) const { return {uses_.data() + op.first_use, op.use_count}; }
+    // The ops of other streams that it was made to wait for, since the op before it in its stream: of each stream the last.
+    std::span<const Position> waits(const Op& op) const { return {waits_.data() + op.first_wait, op.wait_count}; }
     // What it was given. Tables fill up as a run goes on, so what they lead to does not tell ops apart.
     std::span<const Use> given(const Op& op) const { return {uses_.data() + op.first_use, op.given}; }
     std::span<const Use> led(const Op& op) const { return uses(op).subspan(op.given); }
@@ -77,6 +86,10 @@ class History {
     std::vector<Use> uses_;
     std::vector<Allocation> allocations_;
     std::map<std::uint64_t, std::uint32_t> alive_;  // by address
+    std::vector<Position> waits_;
+    std::unordered_map<std::uint64_t, Position> last_in_, recorded_;                // by stream: its last op; by event: the last op before it
+    std::unordered_map<std::uint64_t, std::vector<Position>> waiting_;              // by stream: what its next op waits for
+    Position host_waits_ = -1, host_waited_ = -1;                                   // for this op; and said so
     Position last_born_ = -1;
     std::uint32_t ordinal_ = 0;
 };

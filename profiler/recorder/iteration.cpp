@@ -117,6 +117,8 @@ Iteration iteration_at(const History& history, Position begin, Position period) 
         durations.push_back(took);
     }
     std::map<std::uint64_t, std::int32_t> streams;
+    // Of an op before the one at `at`: what it is of the iteration, or of the one before; -1: of none, or long before.
+    const auto place = [&](Position earlier, Position at) { return static_cast<std::int32_t>(earlier < at - period ? -1 : earlier < begin ? earlier - begin + period : earlier - begin); };
     for (Position at = begin; at < end; ++at) {
         const History::Op& seen = history.op(at);
         TraceOp& op = trace.ops.emplace_back();
@@ -128,6 +130,13 @@ Iteration iteration_at(const History& history, Position begin, Position period) 
         const Nanoseconds took = durations[static_cast<std::size_t>(at - begin)];
         op.start = seen.start;
         op.duration = took.value >= 0 ? took : Nanoseconds(measured ? sum / measured : 0);
+        // Of the next one, whose first ops come after an iteration.
+        const Position later = at + period < history.end() ? period : 0;
+        const History::Op& ordered = history.op(at + later);
+        for (const Position waits : history.waits(ordered))
+            if (const std::int32_t k = place(waits - later, at); k >= 0) op.waits.emplace_back(k);
+        std::sort(op.waits.begin(), op.waits.end());
+        op.host_waited = OpIndex(ordered.host_waited < 0 ? -1 : place(ordered.host_waited - later, at));
         Iteration::Step& step = iteration.steps.emplace_back();
         step = {seen.name, seen.shape, static_cast<std::uint32_t>(iteration.used.size()), 0};
         for (const History::Use& use : history.given(seen)) {

@@ -1,5 +1,6 @@
-// What the launch path tells the recorder: one op with the addresses that it touches. Trivially copyable,
-// so that it goes through a ring; nothing is looked up or allocated for an op of up to `inline_touches` addresses.
+// What the launch path tells the recorder: one op with the addresses that it touches, or what orders the ops of one stream behind
+// those of another, or the host behind them. Trivially copyable, so that it goes through a ring; nothing is looked up or allocated
+// for an op of up to `inline_touches` addresses.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,9 @@ struct Touch {
     bool led = false;           // the op was not given it: a table of addresses that it was given leads there
 };
 
+// The host waits for `event`, else for what is on `stream`, else for everything.
+enum class Told : std::uint8_t { op, event_recorded, stream_waits, host_waited };
+
 struct ObservedOp {
     static constexpr std::uint32_t inline_touches = 12;
 
@@ -28,6 +32,9 @@ struct ObservedOp {
     const char* call = "";      // of a mathematics library, that submitted it; lives as long as the process
     std::uint64_t call_number = 0;  // 0: none
     double call_flops = 0;      // of all ops of that call together
+    Told told = Told::op;       // if it is no op, `stream` and `event` are all there is
+    bool blocking = false;      // the call returns once it has completed
+    std::uint64_t event = 0;    // the event's handle
     bool after_gap = false;     // the recorder's: ops before it were dropped
     std::uint32_t count = 0;    // of touches
     Touch touches[inline_touches];

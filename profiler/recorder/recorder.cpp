@@ -38,6 +38,21 @@ bool Recorder::op(ObservedOp& op) noexcept {
     return true;
 }
 
+void Recorder::order(Told told, std::uint64_t stream, std::uint64_t event) noexcept {
+    ObservedOp record;
+    record.told = told;
+    record.stream = stream;
+    record.event = event;
+    op(record);
+}
+
+void Recorder::host_waited(std::uint64_t stream, std::uint64_t event) noexcept {
+    const std::uint64_t told = ring_.pushed();
+    if (told_until_.load(std::memory_order_relaxed) == told) return;
+    told_until_.store(told + 1, std::memory_order_relaxed);
+    order(Told::host_waited, stream, event);
+}
+
 void Recorder::note(std::uint64_t address, std::uint64_t bytes, Life::Kind kind, std::int32_t tag) noexcept try {
     if (!on()) return;
     std::lock_guard lock(lives_mutex_);
@@ -78,6 +93,12 @@ void Recorder::take_ops() {
             history_.forget_ops();
             finder_.restart();
             found_period_ = 0;
+        }
+        switch (op.told) {
+            case Told::op: break;
+            case Told::event_recorded: history_.event_recorded(op.event, op.stream); continue;
+            case Told::stream_waits: history_.stream_waits(op.stream, op.event); continue;
+            case Told::host_waited: history_.host_waited(op.stream, op.event); continue;
         }
         const std::int32_t timer = op.timer;
         const Position at = history_.add(op);
@@ -150,10 +171,12 @@ void Recorder::read_timers() {
 
 std::string Recorder::lines() {
     const Iteration iteration = iteration_at(history_, found_begin_, found_period_);
+    const std::string timed_by = settings_.timed_by ? settings_.timed_by() : "";
     if (settings_.found) settings_.found(iteration);
     const Trace& trace = iteration.trace;
     JsonLine learned("learned");
     learned.add("ops", static_cast<std::int64_t>(found_period_)).add("first_op", static_cast<std::int64_t>(found_begin_)).add("ideal_ns", trace.header.ideal);
+    if (!timed_by.empty()) learned.add("timed_by", timed_by);
     std::string text = learned.finish();
     for (const TraceBuffer& buffer : trace.buffers) {
         JsonLine line("buffer");
@@ -167,6 +190,8 @@ std::string Recorder::lines() {
         line.add("index", op.index.value).add("name", op.name).add("stream", op.stream).add("duration_ns", op.duration);
         if (op.start.value >= 0) line.add("start_ns", op.start);
         line.add("reads", op.reads).add("writes", op.writes);
+        if (!op.waits.empty()) line.add("waits", op.waits);
+        if (op.host_waited.value >= 0) line.add("host_waited", op.host_waited.value);
         if (!op.range.empty()) line.add("range", op.range);
         if (!op.call.empty()) line.add("call", op.call);
         if (op.flops > 0) line.add("flops", op.flops);

@@ -11,7 +11,7 @@
 //   - Where nothing came of what was told (it fits, or its memory is gone) it does not end, but rests until again().
 //   - Ops are timed while a search is young. In an older one only when a period is known, for one more period.
 //   - What it says is a description: nothing that the program computes depends on it.
-// op(), missed(), again(), allocated(), released(), on(), hears_ops() and timing() may be called from any thread, drain() and end() from one. Nothing throws but drain().
+// op(), missed(), what orders ops, again(), allocated(), released(), on(), hears_ops() and timing() may be called from any thread, drain() and end() from one. Nothing throws but drain().
 #pragma once
 
 #include <atomic>
@@ -50,6 +50,7 @@ class Recorder {
         std::function<void()> ended;      // no timer is asked for any more; called once, from drain(). May be empty
         std::function<void()> rests;      // no timer is asked for until the rest is over; called from drain(). May be empty
         std::function<bool()> spare;      // nothing came of what was told: it rests until again(), where it would end. Called from drain(). May be empty
+        std::function<std::string()> timed_by;  // what times ops, for people; called from drain(). May be empty
         std::function<void()> wake;       // drain() should come soon: a quarter of the queue is full. May be empty
     };
 
@@ -61,6 +62,11 @@ class Recorder {
     bool timing() const noexcept { return timing_.load(std::memory_order_relaxed); }  // ops should carry a timer
 
     bool op(ObservedOp& op) noexcept;  // takes `more`; false: it was dropped, its timer stays the caller's
+    // What orders ops, after the call that did; told in their place among them, and like them dropped where the ring is full.
+    void event_recorded(std::uint64_t event, std::uint64_t stream) noexcept { order(Told::event_recorded, stream, event); }
+    void stream_waits(std::uint64_t stream, std::uint64_t event) noexcept { order(Told::stream_waits, stream, event); }
+    // For `event`, else for what is on `stream`, else for everything. A program that goes on asking with nothing new submitted tells nothing more.
+    void host_waited(std::uint64_t stream, std::uint64_t event) noexcept;
     void again() noexcept { again_.store(true); }   // what was told is of no use now: a rest that waits for this ends
     void missed() noexcept { gap_.store(true); }  // there was an op that cannot be told: as one that was dropped
     // `tag`: the run's own number for it, as its events have it; -1: none.
@@ -89,6 +95,7 @@ class Recorder {
         Position at;
         std::int32_t timer;
     };
+    void order(Told told, std::uint64_t stream, std::uint64_t event) noexcept;
     void note(std::uint64_t address, std::uint64_t bytes, Life::Kind kind, std::int32_t tag) noexcept;
     void find(Position begin, Position period);
     void time_ops(bool yes);
@@ -111,6 +118,7 @@ class Recorder {
     std::atomic<bool> on_{true}, hears_ops_{true}, timing_{true};
     Ring<ObservedOp> ring_;
     std::atomic<bool> again_{false};
+    std::atomic<std::uint64_t> told_until_{0};   // the ring's count as a wait of the host was told last
     std::atomic<bool> gap_{false};            // an op was dropped since the last one that was not
     std::mutex lives_mutex_;
     std::deque<Life> lives_;                  // under lives_mutex_

@@ -3,6 +3,7 @@
 //
 // Invariants (checked by validate(), guaranteed by read_trace()):
 //   buffers[i].id == i; ops[k].index == k; every id that an op names exists;
+//   waits and host_waited are ops that exist;
 //   alloc_op <= every op that names the buffer <= free_op, for transient buffers that state them;
 //   sizes and times are not negative.
 #pragma once
@@ -40,6 +41,8 @@ struct TraceOp {
     Bytes replay_workspace;        // scratch beside that when it is run again: copies of inputs. Of a run's own plans, not in files
     double flops = 0;              // 0: unknown
     Nanoseconds start{-1};         // when it began in the run, on the clock of its events; -1: not known
+    std::vector<OpIndex> waits;    // of other streams, that it was made to wait for: ascending. One that is not before it is of the iteration before
+    OpIndex host_waited{-1};       // the host had waited for that op before it submitted this one, and not yet before the last; likewise. -1: for none
     std::string call;              // of a mathematics library that submitted it, "cublasSgemm_v2"; "": none
     std::string range;             // the program's NVTX ranges around its launch, outermost first, "step/forward"; "": none
 };
@@ -51,6 +54,7 @@ struct TraceHeader {
     std::int64_t batch = 0;   // 0: unknown
     Bytes memory;             // of the device it was recorded on; 0: unknown
     Nanoseconds ideal;        // 0: take the sum of the durations
+    std::string timed_by;     // what measured them, "CUPTI"; "": not said
 };
 
 struct Trace {

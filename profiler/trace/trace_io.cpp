@@ -60,13 +60,13 @@ private:
         return record.read_text_or("name", "", header.name) && record.read_text_or("origin", "", header.origin) &&
                record.read_text_or("device", "", header.device) && record.read_integer_or("batch", 0, INT32_MAX, 0, header.batch) &&
                record.read_integer_or("memory_bytes", 0, most, 0, header.memory.value) &&
-               record.read_integer_or("ideal_ns", 0, most, 0, header.ideal.value);
+               record.read_integer_or("ideal_ns", 0, most, 0, header.ideal.value) && record.read_text_or("timed_by", "", header.timed_by);
     }
 
     // A run's recorder found an iteration: what follows stands instead of what it thought before.
     bool take_learned(Record& record) {
         if (!trace_.ops.empty() && !lacks_ops()) kept_ = trace_, kept_times_ = times_;
-        if (!record.read_integer_or("ideal_ns", 0, most, 0, trace_.header.ideal.value) || !record.read_integer_or("ops", 0, most_ops, 0, expected_)) return false;
+        if (!record.read_integer_or("ideal_ns", 0, most, 0, trace_.header.ideal.value) || !record.read_integer_or("ops", 0, most_ops, 0, expected_) || !record.read_text_or("timed_by", "", trace_.header.timed_by)) return false;
         trace_.buffers.clear();
         trace_.ops.clear();
         sizes_ = workspace_ = times_ = 0;
@@ -147,6 +147,17 @@ private:
         return true;
     }
 
+    bool take_waits(Record& record, TraceOp& op) {
+        std::int64_t host = -1;
+        if (!record.read_integer_or("host_waited", -1, most_ops, -1, host)) return false;
+        op.host_waited = OpIndex(static_cast<std::int32_t>(host));
+        if (!record.has("waits")) return true;
+        if (!record.read_integers("waits", 0, most_ops, ids_)) return false;
+        std::sort(ids_.begin(), ids_.end());
+        for (const std::int64_t k : ids_) op.waits.emplace_back(static_cast<std::int32_t>(k));
+        return true;
+    }
+
     bool take_op(Record& record) {
         TraceOp op;
         std::int64_t index = 0, stream = 0;
@@ -158,7 +169,7 @@ private:
         if (!record.read_text_or("name", "", op.name) || !record.read_text_or("phase", "", phase) || !record.read_text_or("range", "", op.range) || !record.read_text_or("call", "", op.call) ||
             !record.read_integer_or("stream", INT32_MIN, INT32_MAX, 0, stream) || !record.read_integer("duration_ns", 0, most, op.duration.value) ||
             !take_access_set(record, "reads", op.index.value, op.reads) || !take_access_set(record, "writes", op.index.value, op.writes) ||
-            !record.read_integer_or("start_ns", -1, most, -1, op.start.value) ||
+            !record.read_integer_or("start_ns", -1, most, -1, op.start.value) || !take_waits(record, op) ||
             !record.read_integer_or("workspace_bytes", 0, most, 0, op.workspace.value) || !record.read_flag_or("replayable", false, op.replayable) ||
             !record.read_number_or("flops", 0, 0, op.flops))
             return false;
@@ -189,13 +200,17 @@ std::int64_t first_lost(const Damage& seen, const Trace& trace, bool lacks_ops, 
     return seen.line == 0 && (short_of_time || lacks_ops) ? last_line + 1 : seen.line;
 }
 
-// A file that ends early names frees, and buffers, that its ops never reach. What no op names lives from its alloc_op to the
+// A file that ends early names frees, buffers and ops that its ops never reach. What no op names lives from its alloc_op to the
 // iteration's end, or from its begin to its free_op, where it states but one of them.
-void clip_lives(Trace& trace) {
+void clip(Trace& trace) {
     const auto count = static_cast<std::int32_t>(trace.ops.size());
     for (TraceBuffer& buffer : trace.buffers) {
         if (buffer.alloc_op.value >= count) buffer.alloc_op = buffer.free_op = OpIndex(-1);
         if (buffer.free_op.value >= count) buffer.free_op = OpIndex(count - 1);
+    }
+    for (TraceOp& op : trace.ops) {
+        std::erase_if(op.waits, [&](OpIndex k) { return k.value >= count; });
+        if (op.host_waited.value >= count) op.host_waited = OpIndex(-1);
     }
     std::vector<bool> named(trace.buffers.size(), false);
     for (const TraceOp& op : trace.ops)
@@ -213,7 +228,8 @@ std::string quoted(const std::string& text) {
     return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void append_ids(std::string& to, const std::vector<BufferId>& ids) {
+template <class Id>
+void append_ids(std::string& to, const std::vector<Id>& ids) {
     to += '[';
     for (std::size_t i = 0; i < ids.size(); ++i) fmt::format_to(std::back_inserter(to), "{}{}", i ? "," : "", ids[i].value);
     to += ']';
@@ -240,7 +256,7 @@ Expected<Trace> parse(const std::string& name, std::string_view text, Invalid in
     if (!reader.header_seen()) return tl::make_unexpected(Error{fmt::format("{}: line 1: header: is missing: not a trace", name)});
     const bool lacks_ops = reader.lacks_ops();
     reader.end();
-    clip_lives(reader.trace());
+    clip(reader.trace());
     reader.trace().damaged = first_lost(*damaged, reader.trace(), lacks_ops, reader.told(), reader.last_line());
     reader.trace().damage = damaged->why;
     return std::move(reader.trace());
@@ -278,6 +294,9 @@ Expected<void> validate(const Trace& trace) {
         if (op.index.value != static_cast<std::int32_t>(k)) return wrong(fmt::format("op {}: index: must be its position, is {}", k, op.index.value));
         if (op.duration.value < 0 || op.duration.value > most - times) return wrong(fmt::format("op {}: duration_ns: negative, or the sum exceeds 2^62", k));
         times += op.duration.value;
+        const auto exists = [&](OpIndex i) { return i.value >= 0 && i.value < count; };
+        if (!std::all_of(op.waits.begin(), op.waits.end(), exists) || !std::is_sorted(op.waits.begin(), op.waits.end())) return wrong(fmt::format("op {}: waits: not ascending, or not of ops that exist", k));
+        if (op.host_waited.value != -1 && !exists(op.host_waited)) return wrong(fmt::format("op {}: host_waited: no such op {}", k, op.host_waited.value));
         if (op.workspace.value < 0 || op.workspace.value > most - sizes) return wrong(fmt::format("op {}: workspace_bytes: negative, or above 2^62 with all buffers", k));
         for (const auto* set : {&op.reads, &op.writes}) {
             const char* field = set == &op.reads ? "reads" : "writes";
@@ -296,8 +315,10 @@ Expected<void> validate(const Trace& trace) {
 
 std::string format_trace(const Trace& trace) {
     const TraceHeader& header = trace.header;
-    std::string text = fmt::format("{{\"kind\":\"header\",\"schema\":{},\"name\":{},\"batch\":{},\"origin\":{},\"ideal_ns\":{},\"device\":{},\"memory_bytes\":{}}}\n", schema,
+    std::string text = fmt::format("{{\"kind\":\"header\",\"schema\":{},\"name\":{},\"batch\":{},\"origin\":{},\"ideal_ns\":{},\"device\":{},\"memory_bytes\":{}", schema,
                                    quoted(header.name), header.batch, quoted(header.origin), header.ideal.value, quoted(header.device), header.memory.value);
+    if (!header.timed_by.empty()) text += ",\"timed_by\":" + quoted(header.timed_by);
+    text += "}\n";
     const auto out = std::back_inserter(text);
     for (const TraceBuffer& buffer : trace.buffers) {
         fmt::format_to(out, "{{\"kind\":\"buffer\",\"id\":{},\"bytes\":{},\"persistent\":{},\"label\":{}", buffer.id.value, buffer.bytes.value, buffer.persistent, quoted(buffer.label));
@@ -313,6 +334,8 @@ std::string format_trace(const Trace& trace) {
         append_ids(text, op.reads);
         text += ",\"writes\":";
         append_ids(text, op.writes);
+        if (!op.waits.empty()) text += ",\"waits\":", append_ids(text, op.waits);
+        if (op.host_waited.value >= 0) fmt::format_to(out, ",\"host_waited\":{}", op.host_waited.value);
         if (!op.call.empty()) text += ",\"call\":" + quoted(op.call);
         if (!op.range.empty()) text += ",\"range\":" + quoted(op.range);
         fmt::format_to(out, ",\"workspace_bytes\":{},\"replayable\":{},\"flops\":{}}}\n", op.workspace.value, op.replayable, op.flops);

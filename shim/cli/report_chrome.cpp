@@ -44,6 +44,7 @@ class Process {
         add("{{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":{},\"args\":{{\"sort_index\":{}}}}}", pid_, pid_);
         if (run_.damaged) add("{{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":{},\"args\":{{\"labels\":{}}}}}", pid_, json_text(damage_of(run_)));
         ops();
+        waits();
         ranges();
         memory();
         moves();
@@ -79,6 +80,17 @@ class Process {
             add("{{\"ph\":\"X\",\"name\":{},\"cat\":\"op\",\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},\"args\":{{\"op\":{},\"buffers\":{},\"live_bytes\":{}}}}}", json_text(op.name), pid_, op.stream,
                 us(shift_ + start(op)), us(op.duration), op.index.value, json_text(named), view_.live[static_cast<std::size_t>(op.index.value)].value);
         }
+    }
+    // An arrow from the op that a stream waits for to the one that waits.
+    void waits() {
+        for (const TraceOp& op : trace_.ops)
+            for (const OpIndex k : op.waits) {
+                if (k >= op.index) continue;   // of the iteration before
+                const TraceOp& before = trace_.ops[static_cast<std::size_t>(k.value)];
+                const std::string head = fmt::format("\"name\":\"waits\",\"cat\":\"wait\",\"id\":\"{:#x}\",\"pid\":{}", next_id_++, pid_);
+                add("{{\"ph\":\"s\",{},\"tid\":{},\"ts\":{}}}", head, before.stream, us(shift_ + start(before) + Nanoseconds(before.duration.value / 2)));
+                add("{{\"ph\":\"f\",\"bp\":\"e\",{},\"tid\":{},\"ts\":{}}}", head, op.stream, us(shift_ + start(op)));
+            }
     }
     Nanoseconds start(const TraceOp& op) const { return view_.start[static_cast<std::size_t>(op.index.value)]; }
 

@@ -58,7 +58,8 @@ Json refusal_of(const OutOfMemory& o) {
 // What a planner would look at: who holds how much for how long while nobody uses it.
 Json iteration_of(const Trace& iteration, const IterationView& view) {
     Json to{{"ops", iteration.ops.size()}, {"ideal_ns", view.ideal.value}, {"observed_ns", view.observed ? Json(view.length.value) : Json(nullptr)},
-            {"peak_live_bytes", view.live[static_cast<std::size_t>(view.peak_op)].value}, {"peak_op", view.peak_op}, {"buffers", Json::array()}};
+            {"peak_live_bytes", view.live[static_cast<std::size_t>(view.peak_op)].value}, {"peak_op", view.peak_op}, {"streams", view.streams}, {"stream_waits", view.stream_waits}, {"host_waits", view.host_waits},
+            {"timed_by", iteration.header.timed_by.empty() ? Json(nullptr) : Json(iteration.header.timed_by)}, {"buffers", Json::array()}};
     for (const TraceBuffer& buffer : iteration.buffers) {
         const IterationView::Life& life = view.lives[static_cast<std::size_t>(buffer.id.value)];
         to["buffers"].push_back({{"id", buffer.id.value}, {"label", buffer.label}, {"bytes", buffer.bytes.value}, {"persistent", buffer.persistent}, {"first_op", life.first}, {"last_op", life.last},

@@ -21,12 +21,15 @@ constexpr std::size_t most_column = 13;   // characters of a column, of runs sid
 
 std::string share(Bytes part, Bytes whole) { return whole.value > 0 ? fmt::format(" ({:.1f} % of peak live)", 100.0 * static_cast<double>(part.value) / static_cast<double>(whole.value)) : ""; }
 
-void append_iteration(std::string& to, const Trace& iteration) {
+void append_iteration(std::string& to, const Trace& iteration, const IterationView& view) {
     Nanoseconds ideal = iteration.header.ideal;
     if (ideal.value == 0)
         for (const TraceOp& op : iteration.ops) ideal += op.duration;
     to += fmt::format("  one iteration    {}, {}, its ops take {} in all with everything resident, peak live {}\n", counted(static_cast<std::int64_t>(iteration.ops.size()), "op", "ops"),
                       counted(static_cast<std::int64_t>(iteration.buffers.size()), "buffer", "buffers"), human(ideal), human(peak_live(iteration)));
+    if (view.streams > 1 || view.host_waits)
+        to += fmt::format("  its order        {}, {} of one for another; the host waits for the device {}\n", counted(view.streams, "stream", "streams"), counted(view.stream_waits, "wait", "waits"), counted(view.host_waits, "time", "times"));
+    if (!iteration.header.timed_by.empty()) to += fmt::format("  its times        by {}\n", iteration.header.timed_by);
 }
 
 // "an iteration takes 12 ms by plan, as measured: 93.1 % of the speed with everything resident, 98.0 % of what any plan can reach"
@@ -180,7 +183,7 @@ std::string report_text(std::span<const Report> reports) {
         }
         if (run.has_summary) append_figures(text, run);
         append_plan(text, run);
-        if (!run.iteration.ops.empty()) append_iteration(text, run.iteration);
+        if (!run.iteration.ops.empty()) append_iteration(text, run.iteration, view);
         else if (run.searched) text += fmt::format("  one iteration    not found: nothing that repeats in {}\n", counted(run.searched, "op", "ops"));
         append_speed(text, run);
         append_ranges(text, run.iteration);

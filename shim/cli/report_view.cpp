@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace udnnmem::cli {
 namespace {
@@ -20,11 +21,16 @@ void lay_out_ops(const Trace& trace, IterationView& view) {
             if (op.start.value >= 0) view.origin = std::min(view.origin, op.start);
     }
     Nanoseconds end;
+    std::set<std::int32_t> streams;
     for (const TraceOp& op : trace.ops) {
         view.start.push_back(view.observed && op.start.value >= 0 ? op.start - view.origin : end);
         end = std::max(end, view.start.back() + op.duration);
         view.ideal += op.duration;
+        streams.insert(op.stream);
+        view.stream_waits += static_cast<Count>(op.waits.size());
+        view.host_waits += op.host_waited.value >= 0;
     }
+    view.streams = static_cast<Count>(streams.size());
     view.length = end;
 }
 

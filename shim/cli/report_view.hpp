@@ -19,6 +19,7 @@ struct IterationView {
     std::vector<Nanoseconds> start;           // of each op
     std::vector<Bytes> live;                  // at each op: persistent, live transient, workspace
     std::int32_t peak_op = -1;                // the first at which `live` is largest
+    profiler::Count streams = 0, stream_waits = 0, host_waits = 0;   // and how often the program made one stream wait for another, or waited itself
 
     struct Life {
         std::int32_t first = -1, last = -1;   // ops between which it is live; -1: no op names it

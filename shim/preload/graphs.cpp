@@ -190,7 +190,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     if (plan && result == CUDA_SUCCESS) plan->submitted(place, op);
     if (seen.touches()) {
         const profiler::math::As calls(captured::Run(graph).as_one());
-        seen.submitted(kGraphLaunch, shape, result);
+        seen.submitted(kGraphLaunch, shape, false, result);
     }
     entered.leave(result);
     if (plan && result == CUDA_SUCCESS) plan->after(place, op);

@@ -23,10 +23,25 @@ void waiting_for_context(bool begins) noexcept {
     if (begins) s->pager().context_waits().began(s->pager().streams());
     else s->pager().context_waits().ended();
 }
-void synchronised(SyncScope, CUstream, CUevent) noexcept { end_graphs(); }
-void event_recorded(CUevent, CUstream) noexcept {}
-void event_waited(CUstream, CUevent) noexcept {
+// Who is to be told what orders ops; nobody while a stream captures: it may be recorded, and order nothing now.
+profiler::Recorder* recorder() {
+    Session* s = Session::get();
+    Learner* learner = s ? s->listening() : nullptr;
+    return learner && !s->pager().streams().capturing() ? &learner->recorder : nullptr;
+}
+template <class Handle>
+std::uint64_t number(Handle h) { return reinterpret_cast<std::uintptr_t>(h); }
+
+void synchronised(SyncScope, CUstream stream, CUevent event) noexcept {
+    end_graphs();
+    if (profiler::Recorder* r = recorder()) r->host_waited(number(stream), number(event));
+}
+void event_recorded(CUevent event, CUstream stream) noexcept {
+    if (profiler::Recorder* r = recorder()) r->event_recorded(number(event), number(stream));
+}
+void event_waited(CUstream stream, CUevent event) noexcept {
     if (Session* s = Session::get()) s->pager().streams().event_waited();
+    if (profiler::Recorder* r = recorder()) r->stream_waits(number(stream), number(event));
 }
 void stream_created(CUstream) noexcept {}
 

@@ -39,6 +39,7 @@ profiler::Recorder::Settings Learner::settings(Found found, std::function<bool()
         if (marks_wanted_ && recorder.marks() == 0) log::warn("UDNNMEM_ITERATION_MARK: no NVTX range of that name began while the iteration was looked for");
     };
     s.rests = [this] { timers.leave_cupti(); };
+    s.timed_by = [this] { return timers.timed_by(); };
     s.wake = [this] {
         std::lock_guard lock(mutex_);
         look_now_ = true;
@@ -47,7 +48,7 @@ profiler::Recorder::Settings Learner::settings(Found found, std::function<bool()
     return s;
 }
 
-void Learner::tell(const char* name, std::uint64_t shape, CUstream stream, const Touches& touches, std::int32_t timer) noexcept {
+void Learner::tell(const char* name, std::uint64_t shape, CUstream stream, bool blocking, const Touches& touches, std::int32_t timer) noexcept {
     profiler::ObservedOp op;
     op.name = name;
     op.range = profiler::nvtx::here();
@@ -55,6 +56,7 @@ void Learner::tell(const char* name, std::uint64_t shape, CUstream stream, const
     op.call = call.name, op.call_number = call.number, op.call_flops = call.flops;
     op.shape = shape;
     op.stream = reinterpret_cast<std::uintptr_t>(stream);
+    op.blocking = blocking;
     op.timer = timer;
     op.count = static_cast<std::uint32_t>(touches.size());
     const std::size_t within = std::min<std::size_t>(touches.size(), profiler::ObservedOp::inline_touches);

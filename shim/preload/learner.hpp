@@ -28,7 +28,8 @@ class Learner {
         if (!started_.load(std::memory_order_relaxed)) [[unlikely]] start_thread();
     }
     // An op that was submitted. `touches` stays the caller's.
-    void tell(const char* name, std::uint64_t shape, CUstream stream, const Touches& touches, std::int32_t timer) noexcept;
+    // `blocking`: the call returned once it had completed.
+    void tell(const char* name, std::uint64_t shape, CUstream stream, bool blocking, const Touches& touches, std::int32_t timer) noexcept;
     // What the trace file gets; empty as a rule.
     std::string take_lines();
     // A mark was asked for: whether one was seen is said when learning ends.

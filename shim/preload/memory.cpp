@@ -169,7 +169,10 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
             if (there && waited == CUDA_SUCCESS) p.streams().synchronised_context(freed->context, up_to);
         }
     }
-    if (Learner* learner = s->learning()) learner->recorder.released(at);
+    if (Learner* learner = s->learning()) {
+        if (waits && learner->recorder.hears_ops()) learner->recorder.host_waited(0, 0);
+        learner->recorder.released(at);
+    }
     s->sharing().freed(at);
     if (executor::Executor* plan = s->executor()) plan->releasing(at, CU_STREAM_LEGACY, false);
     const CUresult result = b->device->free(at, nullptr, false, waits && waited == CUDA_SUCCESS);

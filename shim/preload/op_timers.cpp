@@ -64,9 +64,17 @@ profiler::Activity* OpTimers::activity() {
         if (activity_ && settings_.cupti_opened) settings_.cupti_opened();
         if (activity_) attached_ns_.store(pager::now_ns());
         if (activity_) log::info("ops are timed by CUPTI until the iteration is learned");
-        else log::info("ops are timed by event pairs until the iteration is learned: {}", why);
+        else if (settings_.only_events || settings_.quiet) log::info("ops are timed by event pairs until the iteration is learned: {}", why);
+        else log::note("ops are timed by event pairs, not by CUPTI, until the iteration is learned: {}", why);
+        why_events_ = activity_ ? "CUPTI was left after its time" : why;
+        told_.store(true, std::memory_order_release);
     });
     return activity_.get();
+}
+
+std::string OpTimers::timed_by() const {
+    if (!told_.load(std::memory_order_acquire)) return {};
+    return activity_ && !over_.load() ? "CUPTI" : "event pairs (" + why_events_ + ")";
 }
 
 std::int32_t OpTimers::start(CUstream stream, bool many) {

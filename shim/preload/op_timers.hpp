@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "profiler/cupti/activity.hpp"
@@ -30,6 +31,7 @@ class OpTimers {
 
     struct Settings {
         bool only_events = false;
+        bool quiet = false;                         // nobody is told that it is not CUPTI
         Nanoseconds longest_cupti{2'000'000'000};   // CUPTI costs each call of the program's, found or not found
         void (*cupti_opened)() = nullptr;           // its own end at exit comes before those of who was there earlier
     };
@@ -43,6 +45,8 @@ class OpTimers {
     // `begin` is on the clock of pager::now_ns(), within some ten us; -1: nobody can say.
     profiler::Recorder::Reading read(std::int32_t timer, Nanoseconds& begin, Nanoseconds& duration);
 
+    // What times ops: "CUPTI", or "event pairs (why)"; empty before the first.
+    std::string timed_by() const;
     void enter_thread();  // once on the thread that calls read()
     void forget(std::int32_t timer);     // nobody will read it
     void context_destroying(CUcontext);  // its events go with it; to be called until close() too
@@ -77,6 +81,8 @@ class OpTimers {
 
     const Settings settings_;
     std::once_flag opened_;
+    std::string why_events_;                         // fixed once told_
+    std::atomic<bool> told_{false};
     std::unique_ptr<profiler::Activity> activity_;   // fixed once opened, closed by close()
     std::atomic<std::int64_t> attached_ns_{0};       // since when it is; 0: it is not, or not yet
     std::atomic<std::uint32_t> next_{0};             // op that CUPTI is told of

@@ -321,7 +321,7 @@ void Session::start_learning() {
         executor_ = std::make_unique<executor::Executor>(*pager_, std::move(settings));
     }
     if (!executor_ && !trace_) return profiler::nvtx::stop_listening();
-    OpTimers::Settings timing{.only_events = options_.event_timing, .cupti_opened = leave_cupti_at_exit};
+    OpTimers::Settings timing{.only_events = options_.event_timing, .quiet = options_.quiet, .cupti_opened = leave_cupti_at_exit};
     // For the tests: more time with CUPTI, or less.
     if (const char* ms = std::getenv("UDNNMEM_TEST_CUPTI_MS")) timing.longest_cupti = Nanoseconds(std::atoll(ms) * 1'000'000);
     learner_ = std::make_unique<Learner>(trace_ != nullptr, timing, [this](const profiler::Iteration& iteration) {

@@ -120,7 +120,7 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
     const CUresult result = submit();
     drivers = true;
     if (plan && result == CUDA_SUCCESS) plan->submitted(place, op);
-    seen.submitted(name_of(w), shape_of(w), result);
+    seen.submitted(name_of(w), shape_of(w), w.blocking, result);
     if (op.captured && s->learning()) captured::note(w.stream);
     entered.leave(result);
     if (plan && result == CUDA_SUCCESS) plan->after(place, op);

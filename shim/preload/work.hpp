@@ -29,11 +29,11 @@ class Observation {
     void submitting(bool many = false) {
         if (learner_ && !touches_->empty() && learner_->recorder.timing()) timer_ = learner_->timers.start(stream_, many);
     }
-    void submitted(const char* name, std::uint64_t shape, CUresult result) noexcept {
+    void submitted(const char* name, std::uint64_t shape, bool blocking, CUresult result) noexcept {
         if (!learner_ || touches_->empty()) return;
         const std::int32_t timer = std::exchange(timer_, -1);
         learner_->timers.stop(timer, stream_, result == CUDA_SUCCESS);
-        if (result == CUDA_SUCCESS) learner_->tell(name, shape, stream_, *touches_, timer);
+        if (result == CUDA_SUCCESS) learner_->tell(name, shape, stream_, blocking, *touches_, timer);
     }
 
   private:

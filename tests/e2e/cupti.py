@@ -17,10 +17,11 @@ def run(folder, build="runtime", memory="4GiB", libraries=FAKE, command=None, **
     trace, log = folder / "t.jsonl", folder / "log.json"
     for path in (trace, log):
         path.unlink(missing_ok=True)
+    options.setdefault("UDNNMEM_DEBUG", "info")
     options.setdefault("UDNNMEM_TEST_CUPTI_MS", 600000)   # a crowded machine may need its time
     # An iteration of the graph build is four ops; an iteration is watched for some 2,000 ops before it is believed.
     done = Run(command or [WORKLOADS / f"digits-{build}", "--depth", "16", "--width", "32", "--batch", "256", "--iterations", "700" if build == "graph" else "24"],
-               environment(preload=True, libraries=libraries, SOFTGPU_MEMORY=memory, UDNNMEM_TRACE=trace, UDNNMEM_DEBUG="info", FAKE_CUPTI_LOG=log, **options))
+               environment(preload=True, libraries=libraries, SOFTGPU_MEMORY=memory, UDNNMEM_TRACE=trace, FAKE_CUPTI_LOG=log, **options))
     ops, learned = [], None
     for line in trace.read_text().splitlines() if trace.exists() else []:
         record = json.loads(line)
@@ -39,6 +40,7 @@ def check_times(suite, folder, build, memory, expected):
     suite.check(done.output == expected, f"{what}: the same bits")
     ops = [op for op in ops if op["name"] != "cuGraphLaunch"]
     suite.check("ops are timed by CUPTI" in done.error and "event pairs" not in done.error, f"{what}: it says that CUPTI times the ops")
+    suite.check(learned["timed_by"] == "CUPTI", f"{what}: and so does the trace", f"    {learned}")
     suite.check(log["pushes"] == log["pops"] > 2 * len(ops), f"{what}: each op is told once", f"    {log['pushes']} {log['pops']}")
     spans = {}
     for i, _, begin, end in log["ops"]:
@@ -107,9 +109,13 @@ def main():
             said = [line for line in done.error.splitlines() if "event pairs" in line]
             suite.check(done.status == 0 and done.output == plain.output, f"{what}: the same bits", done.tail())
             suite.check(len(said) == 1 and reason in said[0], f"{what}: event pairs, said once", f"    {said}")
+            suite.check(learned and learned["timed_by"].startswith("event pairs (") and reason in learned["timed_by"], f"{what}: the trace says so", f"    {learned}")
             suite.check(ops and all(op["duration_ns"] > 0 and op["start_ns"] > 0 for op in ops if "mem" not in op["name"]), f"{what}: every kernel has its time")
             suite.check(not log or (log["pushes"] == 0 and log["late"] == 0), f"{what}: CUPTI is left alone", f"    {log and log['pushes']}")
             print(f"{what}: {said[0].split('learned: ')[-1] if said else '-'}")
+        for what, said, options in (("said without being asked", 1, {}), ("not where that was asked for", 0, {"UDNNMEM_EVENT_TIMING": 1}), ("nor where it is to be quiet", 0, {"UDNNMEM_QUIET": 1})):
+            done, *_ = run(folder, FAKE_CUPTI="busy", UDNNMEM_DEBUG="warn", **options)
+            suite.check(done.status == 0 and done.error.count("ops are timed by event pairs, not by CUPTI") == said, f"event pairs: {what}", done.tail())
         check_bounds(suite, folder, plain.output)
         check_beside(suite, folder)
         beside_tools(suite, folder, plain.output)

@@ -83,10 +83,26 @@ def check(suite, folder, name, case):
             print(f"{name} {what}: {len(ops)} ops, {len(buffers)} buffers, {sum(map(len, unchanged.values()))} uses left unchanged")
 
 
+def check_order(suite, folder):
+    """Weights' gradients are computed in a second stream, which waits for each layer's, as the update does for it; the host waits for
+    the loss, and wherever memory is freed."""
+    trace = folder / "order.jsonl"
+    done = Run([WORKLOADS / "digits-streams", *DIGITS, 14], environment(preload=True, SOFTGPU_MEMORY="64MiB", UDNNMEM_TRACE=trace))
+    learned, _, ops, _ = listed.read_trace(trace)
+    waits = [(ops[k]["stream"], op["stream"], k < op["index"]) for op in ops for k in op.get("waits", [])]
+    depth = int(DIGITS[DIGITS.index("--depth") + 1])
+    suite.check(done.status == 0 and waits == [(0, 1, True)] * depth + [(1, 0, True)], "digits-streams: which stream waits for which", f"    {waits}\n{done.tail()}")
+    waited = [(op["host_waited"], k) for k, op in enumerate(ops) if "host_waited" in op]
+    suite.check(waited[0][0] == len(ops) - 1 and waited[0][1] == 0 and all(of < k for of, k in waited[1:]) and [of for of, _ in waited[1:]] == sorted({of for of, _ in waited[1:]}),
+                "digits-streams: what the host waits for", f"    {waited}")
+
+
 def main():
     suite = Suite()
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
+        if len(sys.argv) == 1:
+            check_order(suite, folder)
         for name, case in cases(folder).items():
             if name in sys.argv[1:] or (len(sys.argv) == 1 and (FULL or name in SAMPLE or name.startswith("loop"))):
                 check(suite, folder, name, case)

@@ -102,6 +102,8 @@ EVENT = {
     "i": {"ph": str, "s": str, "name": str, "cat": str, "pid": int, "tid": int, "ts": NUMBER, "args": dict},
     "b": {"ph": str, "name": str, "cat": str, "id": str, "pid": int, "tid": int, "ts": NUMBER, "args": dict},
     "e": {"ph": str, "name": str, "cat": str, "id": str, "pid": int, "tid": int, "ts": NUMBER},
+    "s": {"ph": str, "name": str, "cat": str, "id": str, "pid": int, "tid": int, "ts": NUMBER},
+    "f": {"ph": str, "bp": str, "name": str, "cat": str, "id": str, "pid": int, "tid": int, "ts": NUMBER},
 }
 METADATA = {"process_name": ("name", str), "process_labels": ("labels", str), "process_sort_index": ("sort_index", int), "thread_name": ("name", str), "thread_sort_index": ("sort_index", int)}
 
@@ -121,10 +123,10 @@ def check_chrome(suite, what, trace):
             ok = ok and e["name"] in METADATA and [*e["args"]] == [METADATA[e["name"]][0]] and isinstance(*e["args"].values(), METADATA[e["name"]][1]) and ("tid" in e) == e["name"].startswith("thread")
         if e["ph"] == "C":
             ok = ok and e["args"] and all(isinstance(v, (int, float)) for v in e["args"].values())
-        if e["ph"] == "b":
+        if e["ph"] in "bs":
             ok = ok and (e["cat"], e["id"]) not in open_ids
             open_ids[e["cat"], e["id"]] = e
-        if e["ph"] == "e":
+        if e["ph"] in "ef":
             begin = open_ids.pop((e["cat"], e["id"]), None)
             ok = ok and begin and begin["name"] == e["name"] and begin["pid"] == e["pid"] and begin["ts"] <= e["ts"]
         if not ok:

@@ -81,12 +81,6 @@ JsonLine& JsonLine::add(std::string_view name, double number) {
     return *this;
 }
 
-JsonLine& JsonLine::add(std::string_view name, const std::vector<BufferId>& ids) {
-    std::vector<std::int64_t> numbers;
-    for (const BufferId id : ids) numbers.push_back(id.value);
-    return add(name, numbers);
-}
-
 JsonLine& JsonLine::add(std::string_view name, const std::vector<std::int64_t>& numbers) {
     key(name);
     line_ += '[';

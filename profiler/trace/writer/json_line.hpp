@@ -27,7 +27,12 @@ class JsonLine {
     JsonLine& add(std::string_view key, Nanoseconds time) { return add(key, time.value); }
     JsonLine& add(std::string_view key, BufferId id) { return add(key, static_cast<std::int64_t>(id.value)); }
 
-    JsonLine& add(std::string_view key, const std::vector<BufferId>& ids);
+    template <class Tag>
+    JsonLine& add(std::string_view key, const std::vector<Identity<Tag, std::int32_t>>& ids) {
+        std::vector<std::int64_t> numbers;
+        for (const auto id : ids) numbers.push_back(id.value);
+        return add(key, numbers);
+    }
     JsonLine& add(std::string_view key, const std::vector<std::int64_t>& numbers);
 
     // The whole line with its line end. Nothing can be added after.

@@ -26,7 +26,7 @@ void tell_iterations(Learner& learner, int count) {
             const auto stream = MadeUpDriver::stream(1);
             const std::int32_t timer = learner.recorder.timing() ? learner.timers.start(stream) : -1;
             learner.timers.stop(timer, stream, true);
-            learner.tell("op", k, stream, Touches{{1 << 20, profiler::Mode::read_write}}, timer);
+            learner.tell("op", k, stream, false, Touches{{1 << 20, profiler::Mode::read_write}}, timer);
         }
 }
 }  // namespace

@@ -14,6 +14,7 @@ namespace udnnmem::profiler {
 struct MadeUp {
     int layers = 6;
     bool shuffled = false;       // transient memory has another address each iteration
+    bool blocking = false;       // calls return when their ops have completed
     bool cached = false;         // transient memory is never given back: one allocation for all iterations
     std::uint64_t layer_bytes = 1000;
 
@@ -33,6 +34,7 @@ struct MadeUp {
         ObservedOp op;
         op.name = name;
         op.stream = stream;
+        op.blocking = blocking;
         op.timer = recorder.timing() ? ++timers : -1;
         for (const Touch& t : touches) op.touches[op.count++] = t;
         recorder.op(op);

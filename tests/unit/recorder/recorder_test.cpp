@@ -92,6 +92,71 @@ TEST_CASE("an iteration in a stream of its own each time is one") {
     CHECK(parsed(text).ops.size() == static_cast<std::size_t>(program.ops()));
 }
 
+// Two streams: what the second does waits for the forward pass, the update for it, and the host for the loss.
+TEST_CASE("what orders ops is told with them: waits of streams for each other, and of the host") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 2, .recorder = recorder};
+    program.start();
+    const std::uint64_t side = 7, forked = 21, joined = 22;
+    std::string text;
+    for (int i = 0; i < 10 && text.empty(); ++i) {
+        program.stream = 1;
+        program.op("cuMemcpyHtoDAsync", {{program.input, Mode::write}});       // 0
+        program.forward();                                                     // 1, 2
+        recorder.event_recorded(forked, 1);
+        recorder.stream_waits(side, forked);
+        recorder.stream_waits(side, forked);
+        recorder.stream_waits(1, forked);                                      // its own order already
+        recorder.stream_waits(1, 99);                                          // never recorded
+        program.stream = side;
+        program.op("loss", {{program.activations[1], Mode::read}});            // 3
+        recorder.event_recorded(joined, side);
+        program.stream = 1;
+        for (int l = 1; l >= 0; --l) program.op("backward", {{program.weights[MadeUp::at(l)]}, {program.gradients[MadeUp::at(l)], Mode::write}});   // 4, 5
+        recorder.stream_waits(1, joined);
+        recorder.host_waited(0, joined);
+        for (const auto a : program.activations) program.drop(a);
+        program.activations.clear();
+        program.update();                                                      // 6, 7
+        for (int k = 0; k < 10'000; ++k) recorder.host_waited(1, 0);           // asks on and on
+        text = recorder.drain(false);
+    }
+    const Trace trace = parsed(text);
+    REQUIRE(trace.ops.size() == 8);
+    for (const TraceOp& op : trace.ops) {
+        INFO("op " << op.index.value);
+        CHECK(op.waits == (op.index.value == 3 ? std::vector{OpIndex(2)} : op.index.value == 6 ? std::vector{OpIndex(3)} : std::vector<OpIndex>()));
+        CHECK(op.host_waited == OpIndex(op.index.value == 0 ? 7 : op.index.value == 6 ? 3 : -1));
+    }
+    const auto again = parse_trace("again", format_trace(trace));
+    REQUIRE(again);
+    CHECK((again->ops[3].waits == trace.ops[3].waits && again->ops[0].host_waited == OpIndex(7)));
+    // A file that ends before the op that is waited for does not name it.
+    const Trace half = parsed(text.substr(0, text.find("\"name\":\"backward\"")));
+    REQUIRE(half.ops.size() == 4);
+    CHECK((half.ops[0].host_waited == OpIndex(-1) && half.ops[3].waits == std::vector{OpIndex(2)}));
+}
+
+TEST_CASE("a call that returns when its op has completed is a wait of the host") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 4, .recorder = recorder};
+    program.start();
+    std::string text;
+    for (int i = 0; i < 10 && text.empty(); ++i) {
+        program.step();
+        program.blocking = true;
+        program.op("cuMemcpyDtoH", {{program.input, Mode::read}});
+        program.blocking = false;
+        text = recorder.drain(false);
+    }
+    const Trace trace = parsed(text);
+    REQUIRE(trace.ops.size() == static_cast<std::size_t>(program.ops()) + 1);
+    for (const TraceOp& op : trace.ops) {
+        INFO("op " << op.index.value);
+        CHECK(op.host_waited.value == (op.index.value ? -1 : program.ops()));
+    }
+}
+
 TEST_CASE("launches that are alike, many in a row, are no reason to look no further") {
     Recorder recorder(settings_for_test());
     MadeUp program{.recorder = recorder};
