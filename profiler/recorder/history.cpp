@@ -97,6 +97,16 @@ void History::set_time(Position at, Nanoseconds start, Nanoseconds duration) {
     ops_[static_cast<std::size_t>(at - begin_)].duration = duration;
 }
 
+std::uint64_t History::bytes_of(const Op& op) const {
+    std::vector<std::uint32_t> used;
+    for (const Use& use : uses(op)) used.push_back(use.allocation);
+    std::sort(used.begin(), used.end());
+    used.erase(std::unique(used.begin(), used.end()), used.end());
+    std::uint64_t bytes = 0;
+    for (const std::uint32_t a : used) bytes += allocations_[a].bytes;
+    return bytes;
+}
+
 void History::forget_ops() {
     begin_ = end();
     ops_ = std::vector<Op>();

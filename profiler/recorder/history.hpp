@@ -58,6 +58,8 @@ class History {
     void stream_waits(std::uint64_t stream, std::uint64_t event);
     void host_waited(std::uint64_t stream, std::uint64_t event);
     void set_time(Position at, Nanoseconds start, Nanoseconds duration);
+    // The distinct allocations that an op uses, in bytes.
+    std::uint64_t bytes_of(const Op& op) const;
     // The ops so far are forgotten (some were missed, or they are too many); allocations that are alive stay known.
     void forget_ops();
     // Uses and allocations: what its memory goes by.

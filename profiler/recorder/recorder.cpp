@@ -102,6 +102,7 @@ void Recorder::take_ops() {
         }
         const std::int32_t timer = op.timer;
         const Position at = history_.add(op);
+        note_size(at);
         if (timer >= 0) pending_.push_back({at, timer});
         if (!hears_ops()) continue;   // it was on its way when the rest began
         if (finder_.advance() && news(history_.end() - finder_.period(), finder_.period())) {
@@ -116,6 +117,20 @@ void Recorder::take_ops() {
         if (!marks_.empty()) find_between_marks();
     }
     take_lives(taken_);
+    looked_at_.store(taken_, std::memory_order_release);
+}
+
+void Recorder::note_size(Position at) {
+    const History::Op& op = history_.op(at);
+    const Bytes bytes(static_cast<std::int64_t>(history_.bytes_of(op)));
+    if (bytes <= largest_.bytes) return;
+    std::lock_guard lock(largest_mutex_);
+    largest_ = {op.name, bytes};
+}
+
+Recorder::LargestOp Recorder::largest_op() const {
+    std::lock_guard lock(largest_mutex_);
+    return largest_;
 }
 
 // While a search is young ops were timed whenever no period was known; that is enough to tell the next one at once.

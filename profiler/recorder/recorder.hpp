@@ -77,6 +77,15 @@ class Recorder {
     void mark() noexcept;
     std::uint64_t marks() const noexcept { return marks_told_.load(std::memory_order_relaxed); }
 
+    // Of the ops that were looked at, the one that used the most bytes of allocations; no name: there was none. Any thread.
+    struct LargestOp {
+        std::string name;
+        Bytes bytes;
+    };
+    LargestOp largest_op() const;
+    // Whether drain() has looked at all that was told. Any thread.
+    bool caught_up() const noexcept { return !hears_ops() || looked_at_.load(std::memory_order_acquire) >= ring_.pushed(); }
+
     // Takes in what was told since. Lines for the trace file (profiler/trace/README.md: `learned`, `buffer`, `op`), empty
     // as a rule. `last`: no more calls come; what was found is told even if not all its times are there.
     std::string drain(bool last);
@@ -105,6 +114,7 @@ class Recorder {
     bool timed_since(Position at) const;
     void find_between_marks();
     void take_ops();
+    void note_size(Position at);
     void take_lives(std::uint64_t before);
     void read_timers();
     void search(Nanoseconds now);
@@ -123,6 +133,9 @@ class Recorder {
     std::mutex lives_mutex_;
     std::deque<Life> lives_;                  // under lives_mutex_
     std::atomic<std::uint64_t> marks_told_{0};
+    std::atomic<std::uint64_t> looked_at_{0};    // records of the ring
+    mutable std::mutex largest_mutex_;
+    LargestOp largest_;                          // under largest_mutex_; written by the consumer
 
     // The consumer's.
     History history_;

@@ -112,6 +112,21 @@ void Learner::keep(std::string lines) {
     lines_ += lines;
 }
 
+profiler::Recorder::LargestOp Learner::largest_op() noexcept try {
+    for (int ms = 0; !recorder.caught_up() && ms < 100; ++ms) {
+        {
+            std::lock_guard lock(mutex_);
+            if (!started_.load() || finished_) break;
+            look_now_ = true;
+            look_.notify_one();
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return recorder.largest_op();
+} catch (...) {
+    return {};
+}
+
 std::string Learner::take_lines() {
     std::lock_guard lock(mutex_);
     return std::exchange(lines_, {});

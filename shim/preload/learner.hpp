@@ -30,6 +30,8 @@ class Learner {
     // An op that was submitted. `touches` stays the caller's.
     // `blocking`: the call returned once it had completed.
     void tell(const char* name, std::uint64_t shape, CUstream stream, bool blocking, const Touches& touches, std::int32_t timer) noexcept;
+    // The largest op so far, the last ones too if they are looked at within 100 ms. Of an allocation that is refused: no hurry.
+    profiler::Recorder::LargestOp largest_op() noexcept;
     // What the trace file gets; empty as a rule.
     std::string take_lines();
     // A mark was asked for: whether one was seen is said when learning ends.

@@ -1,6 +1,7 @@
 #include "shim/preload/refusal.hpp"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "profiler/trace/writer/json_line.hpp"
@@ -20,19 +21,7 @@ std::string human(std::size_t bytes) {
 
 }  // namespace
 
-void Refusals::learned(const profiler::Iteration& iteration) {
-    std::lock_guard lock(mutex_);
-    largest_op_bytes_ = Bytes();
-    for (const profiler::TraceOp& op : iteration.trace.ops) {
-        std::vector<BufferId> named;
-        std::set_union(op.reads.begin(), op.reads.end(), op.writes.begin(), op.writes.end(), std::back_inserter(named));
-        Bytes bytes;
-        for (const BufferId id : named) bytes += iteration.trace.buffers[static_cast<std::size_t>(id.value)].bytes;
-        if (bytes > largest_op_bytes_) largest_op_bytes_ = bytes, largest_op_ = op.name;
-    }
-}
-
-void Refusals::note(pager::DevicePager& device, const char* what, std::size_t wanted, bool op) noexcept try {
+void Refusals::note(pager::DevicePager& device, const char* what, std::size_t wanted, bool op, const profiler::Recorder::LargestOp& seen) noexcept try {
     const int nth = count_.fetch_add(1);
     if (nth >= kMost) return;
     const auto memory = device.memory();
@@ -48,7 +37,7 @@ void Refusals::note(pager::DevicePager& device, const char* what, std::size_t wa
         largest_buffer = std::max(largest_buffer, h.capacity);
     }
     std::lock_guard lock(mutex_);
-    const std::size_t largest = std::max(static_cast<std::size_t>(largest_op_bytes_.value), op ? wanted : 0);
+    const std::size_t largest = std::max(static_cast<std::size_t>(seen.bytes.value), op ? wanted : 0);
     // In whole granules: all of it on the device, or on device and host together with room to exchange the largest buffer
     // (DevicePager::allocate); and one op's buffers beside what never moves.
     const std::size_t granule = device.granule();
@@ -66,7 +55,7 @@ void Refusals::note(pager::DevicePager& device, const char* what, std::size_t wa
         std::string list;
         for (std::size_t i = 0; i < std::min(all.size(), kShown); ++i) list += fmt::format("{}{} ({}{})", i ? ", " : "", human(all[i].bytes), all[i].slab ? "small allocations, " : "", all[i].on_host ? "on the host" : "on the device");
         log::error("  the largest: {}", list.empty() ? "none" : list);
-        if (largest_op_bytes_.value) log::error("  the largest op of an iteration: {}, {}", largest_op_, human(static_cast<std::size_t>(largest_op_bytes_.value)));
+        if (seen.bytes.value) log::error("  the largest op so far: {}, {}", seen.name, human(static_cast<std::size_t>(seen.bytes.value)));
         const std::string or_on_host = enough_host > memory.host_budget ? fmt::format(", or UDNNMEM_HOST_BUDGET={} with this device budget", enough_host) : "";
         log::error("  it takes at least UDNNMEM_BUDGET={} with this host budget{}, and more if more is asked for later", enough, or_on_host);
     }
@@ -74,7 +63,7 @@ void Refusals::note(pager::DevicePager& device, const char* what, std::size_t wa
     const auto bytes = [](std::size_t n) { return Bytes(static_cast<std::int64_t>(n)); };
     line.add("what", what).add("device", static_cast<std::int32_t>(device.device())).add("at_ns", pager::now_ns()).add("wanted_bytes", bytes(wanted)).add("live_bytes", bytes(live));
     line.add("device_bytes", bytes(live - on_host)).add("host_bytes", bytes(on_host)).add("budget_bytes", bytes(memory.device_budget)).add("host_budget_bytes", bytes(memory.host_budget)).add("enough_bytes", bytes(enough));
-    if (largest_op_bytes_.value) line.add("largest_op", largest_op_).add("largest_op_bytes", largest_op_bytes_);
+    if (seen.bytes.value) line.add("largest_op", seen.name).add("largest_op_bytes", seen.bytes);
     std::vector<std::int64_t> ids, sizes, hosts;
     for (std::size_t i = 0; i < std::min(all.size(), kTraced); ++i) {
         ids.push_back(pager::told_id(all[i].id).value);

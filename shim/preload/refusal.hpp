@@ -9,17 +9,16 @@
 #include <mutex>
 #include <string>
 
-#include "profiler/recorder/iteration.hpp"
+#include "profiler/recorder/recorder.hpp"
 #include "shim/pager/pager.hpp"
 
 namespace udnnmem::preload {
 
 class Refusals {
   public:
-    // The learned iteration: its largest op is known from then on.
-    void learned(const profiler::Iteration& iteration);
-    // `wanted`: bytes of the allocation that was refused, or of what the op names. `what` says which call. Nothing throws.
-    void note(pager::DevicePager& device, const char* what, std::size_t wanted, bool op) noexcept;
+    // `wanted`: bytes of the allocation that was refused, or of what the op names. `what` says which call. `largest`: of the ops so
+    // far. Nothing throws.
+    void note(pager::DevicePager& device, const char* what, std::size_t wanted, bool op, const profiler::Recorder::LargestOp& largest) noexcept;
     // Lines for the trace since the last call; empty as a rule.
     std::string take_lines();
 
@@ -27,8 +26,7 @@ class Refusals {
     static constexpr int kMost = 16;
     std::atomic<int> count_{0};
     std::mutex mutex_;               // all that follows
-    std::string lines_, largest_op_;
-    Bytes largest_op_bytes_;
+    std::string lines_;
 };
 
 }  // namespace udnnmem::preload

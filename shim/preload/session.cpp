@@ -325,7 +325,6 @@ void Session::start_learning() {
     // For the tests: more time with CUPTI, or less.
     if (const char* ms = std::getenv("UDNNMEM_TEST_CUPTI_MS")) timing.longest_cupti = Nanoseconds(std::atoll(ms) * 1'000'000);
     learner_ = std::make_unique<Learner>(trace_ != nullptr, timing, [this](const profiler::Iteration& iteration) {
-        refusals_.learned(iteration);
         if (executor_) executor_->learned(iteration);
     }, [this] { return executor_ && !executor_->on(); });
     profiler::math::watch(true);

@@ -44,6 +44,8 @@ def main():
             if steps == 1:
                 first = records[0]
                 holders = first["largest"]
+                record = next(r for r in map(json.loads, (folder / "t.jsonl").read_text().splitlines()) if r["kind"] == "out_of_memory")
+                suite.check(record["largest_op_bytes"] > 0 and record["largest_op"] and f"the largest op so far: {record['largest_op']}, " in done.error, "the largest op is named, though no iteration was", done.tail(9))
                 suite.check(first["what"] == said[0] and first["budget_bytes"] == budget and first["host_budget_bytes"] <= host, "the trace says the same", f"    {first}")
                 suite.check([h["bytes"] for h in holders] == sorted((h["bytes"] for h in holders), reverse=True) and 0 < sum(h["bytes"] for h in holders) <= first["live_bytes"] == first["device_bytes"] + first["host_bytes"], "who holds what, the largest first", f"    {first}")
                 text = subprocess.run([BUILD / "udnnmem", "report", folder / "t.jsonl"], capture_output=True, text=True).stdout

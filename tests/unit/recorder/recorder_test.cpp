@@ -157,6 +157,20 @@ TEST_CASE("a call that returns when its op has completed is a wait of the host")
     }
 }
 
+TEST_CASE("the largest op is known before any iteration is") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 2, .recorder = recorder};
+    CHECK(recorder.largest_op().name.empty());
+    program.start();
+    const std::uint64_t large = program.make(7000), small = program.make(10);
+    program.op("most", {{large}, {small, Mode::read}, {large + 8, Mode::read}, {1 << 10}});   // one of them twice, one unknown
+    program.op("less", {{large}});
+    CHECK_FALSE(recorder.caught_up());
+    recorder.drain(false);
+    CHECK(recorder.caught_up());
+    CHECK((recorder.largest_op().name == "most" && recorder.largest_op().bytes == Bytes(7010)));
+}
+
 TEST_CASE("launches that are alike, many in a row, are no reason to look no further") {
     Recorder recorder(settings_for_test());
     MadeUp program{.recorder = recorder};
