@@ -28,7 +28,7 @@ void append_iteration(std::string& to, const Trace& iteration, const IterationVi
     to += fmt::format("  one iteration    {}, {}, its ops take {} in all with everything resident, peak live {}\n", counted(static_cast<std::int64_t>(iteration.ops.size()), "op", "ops"),
                       counted(static_cast<std::int64_t>(iteration.buffers.size()), "buffer", "buffers"), human(ideal), human(peak_live(iteration)));
     if (view.streams > 1 || view.host_waits)
-        to += fmt::format("  its order        {}, {} of one for another; the host waits for the device {}\n", counted(view.streams, "stream", "streams"), counted(view.stream_waits, "wait", "waits"), counted(view.host_waits, "time", "times"));
+        to += fmt::format("  its order        {}, of which one waits for another {}; the host waits for the device {}\n", counted(view.streams, "stream", "streams"), counted(view.stream_waits, "time", "times"), counted(view.host_waits, "time", "times"));
     if (!iteration.header.timed_by.empty()) to += fmt::format("  its times        by {}\n", iteration.header.timed_by);
 }
 

@@ -228,6 +228,22 @@ def check_speed(suite, trace):
     suite.check(f"{100 * whole['eta_ideal']:.1f} % of the speed with everything resident, {100 * whole['eta_bound']:.1f} % of" in report("text", trace).decode(), "a run: in words", report("text", trace).decode())
 
 
+def check_order(suite, folder):
+    """Two streams that wait for each other, and a host that waits for them."""
+    trace = folder / "order.jsonl"
+    done = Run([WORKLOADS / "digits-streams", "--depth", "24", "--width", "16", "--batch", "64", "--iterations", "8"], environment(preload=True, SOFTGPU_MEMORY="64MiB", UDNNMEM_TRACE=trace))
+    ops = [r for r in map(json.loads, trace.read_text().splitlines()) if r["kind"] == "op"]
+    told = json.loads(report("json", trace).splitlines()[0])["iteration"]
+    waits = sum(len(op.get("waits", [])) for op in ops), sum("host_waited" in op for op in ops)
+    suite.check((told["stream_waits"], told["host_waits"]) == waits and done.status == 0 and waits[0] > 24 and waits[1] > 0 and told["streams"] == 2, "two streams: their order", f"    {told['streams']} {waits}")
+    said = f"2 streams, of which one waits for another {waits[0]} times; the host waits for the device {waits[1]} times"
+    suite.check(said in report("text", trace).decode() and f"  its times        by {told['timed_by']}" in report("text", trace).decode() and told["timed_by"].startswith("event pairs ("), "two streams: in words, and what timed it", report("text", trace).decode())
+    flows = collections.Counter(e["ph"] for e in json.loads(report("chrome", trace))["traceEvents"] if e["ph"] in "sf")
+    suite.check(flows["s"] == flows["f"] == sum(k < op["index"] for op in ops for k in op.get("waits", [])), "two streams: arrows from what is waited for", f"    {flows}")
+    check_chrome(suite, "two streams", trace)
+    check_page(suite, folder, "two streams", [trace])
+
+
 def check_ranks(suite, folder):
     """Two processes as torchrun would start them: one report, a column a rank."""
     traces = []
@@ -262,6 +278,7 @@ def main():
             check_chrome(suite, f"{ops} ops", trace)
             check_snapshot(suite, f"{ops} ops", trace)
         check_run(suite, folder)
+        check_order(suite, folder)
         check_ranks(suite, folder)
     suite.finish()
 

@@ -565,6 +565,14 @@ function show_models() {
   }
 }
 
+const times = (n) => `${count(n)} time${n === 1 ? "" : "s"}`;
+
+// How the program orders its ops, and what timed them.
+function order_text(i) {
+  return (i.streams > 1 || i.host_waits ? ` ${count(i.streams)} stream${i.streams === 1 ? "" : "s"}, of which one waits for another ${times(i.stream_waits)}; the host waits for the device ${times(i.host_waits)}.` : "") +
+    (i.timed_by ? ` Times by ${i.timed_by}.` : "");
+}
+
 function show_run(index) {
   run = DATA.runs[index]; view = run.view || null; chosen = -1; wanted = ""; $("search").value = ""; $("found").textContent = ""; $("chosen").hidden = true;
   const r = run.report;
@@ -582,7 +590,7 @@ function show_run(index) {
     colouring = ""; from = 0; to = view.length || 1;
     const drawn = element("span", `${count(view.n)} ops, ${count(view.m)} buffers, ${time(view.ideal)} with everything resident, peak live ${bytes(view.peak)} at ${op_text(view.peak_op)}. `);
     drawn.dataset.figure = "drawn"; drawn.dataset.value = JSON.stringify({ops: view.n, buffers: view.m, ideal_ns: view.ops.duration.reduce((s, d) => s + d, 0), peak_live_bytes: view.peak, peak_op: view.peak_op, idle_byte_ns: view.buffers.idle.reduce((s, d, i) => s + d * view.buffers.bytes[i], 0), copied_in: view.link.in.length, copied_out: view.link.out.length});
-    $("caption").replaceChildren(drawn, view.observed ? `As it ran while it was learned: ${time(view.length)} on the device.` : "Ops follow each other without a pause: the trace does not say when they ran.");
+    $("caption").replaceChildren(drawn, view.observed ? `As it ran while it was learned: ${time(view.length)} on the device.` : "Ops follow each other without a pause: the trace does not say when they ran.", order_text(r.iteration));
     legend(); tables(); evictions(); draw();
   }
   draw_run();
