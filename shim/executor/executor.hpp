@@ -161,7 +161,7 @@ class Executor {
 
   private:
     using CoursePointer = std::shared_ptr<Course>;
-    static constexpr std::size_t kMostCourses = 8;
+    static constexpr std::size_t kMostCourses = 32;
     static constexpr double kFasterByPlan = 0.98;   // a second plan is worth trying if it promises so much
     static constexpr double kSpare = 0.01;          // of the memory, for frames that are stranded in a size class
     static constexpr std::size_t kMostJobs = 4;     // iterations that wait for the planning thread; of more, the newest

@@ -29,6 +29,7 @@ CASES = {
     "accumulate": Case(["--accumulate", 4], 24, 1, 1, None),
     "models": Case(["--models", "2,8"], 64, 2, 2, ["--models", "2,1000"]),
     "depth": Case(["--random-depth", 4], 80, 3, 2, None),
+    "depths": Case(["--random-depth", 12], 240, 10, 3, None),   # all of them kept side by side
 }
 
 
