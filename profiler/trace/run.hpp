@@ -103,6 +103,7 @@ struct RunSequence {
     Count given_up = 0;               // plans that measured worse than what came before them
     Bytes peak_promised, peak;        // of device memory for what can be moved, by the plan in force: as promised, and the most in an iteration
     Nanoseconds ideal, promised, planned, demand;   // of an iteration: with all memory; by the plan in force, promised and measured; on demand. 0: none
+    std::string no_plan;              // why none can be carried out; empty: one can, or it was not tried
 };
 
 // So many ops of one kernel (or copy) that may not be run again, and why.

@@ -164,7 +164,7 @@ class Reader {
     bool take_sequence(Record& record) {
         RunSequence s;
         std::int64_t id = 0;
-        if (!record.read_integer("id", 0, INT32_MAX, id) || !record.read_text_or("first", "", s.first)) return false;
+        if (!record.read_integer("id", 0, INT32_MAX, id) || !record.read_text_or("first", "", s.first) || !record.read_text_or("no_plan", "", s.no_plan)) return false;
         s.id = static_cast<std::int32_t>(id);
         for (const auto& [field, to] : {std::pair{"ops", &s.ops}, {"turns", &s.turns}, {"iterations", &s.iterations}, {"planned_iterations", &s.planned_iterations}, {"given_up", &s.given_up},
                                         {"peak_promised_bytes", &s.peak_promised.value}, {"peak_bytes", &s.peak.value}, {"ideal_ns", &s.ideal.value}, {"promised_ns", &s.promised.value}, {"planned_ns", &s.planned.value}, {"demand_ns", &s.demand.value}})

@@ -34,7 +34,7 @@ std::vector<std::int64_t> delays_of(const std::vector<RunStep>& steps) {
 
 Json sequence_of(const RunSequence& s) {
     return {{"id", s.id}, {"first", s.first}, {"ops", s.ops}, {"turns", s.turns}, {"iterations", s.iterations}, {"planned_iterations", s.planned_iterations}, {"given_up", s.given_up},
-            {"peak_promised_bytes", s.peak_promised.value}, {"peak_bytes", s.peak.value}, {"ideal_ns", s.ideal.value}, {"promised_ns", s.promised.value}, {"planned_ns", s.planned.value}, {"demand_ns", s.demand.value}};
+            {"peak_promised_bytes", s.peak_promised.value}, {"peak_bytes", s.peak.value}, {"ideal_ns", s.ideal.value}, {"promised_ns", s.promised.value}, {"planned_ns", s.planned.value}, {"demand_ns", s.demand.value}, {"no_plan", s.no_plan.empty() ? Json(nullptr) : Json(s.no_plan)}};
 }
 
 }  // namespace
@@ -66,6 +66,7 @@ void append_plan(std::string& to, const RunRecord& run) {
         if (s.planned.value) to += fmt::format("; {} each, {} promised", human(s.planned), human(s.promised));
         if (s.peak.value) to += fmt::format("; {} of memory, {} promised", human(s.peak), human(s.peak_promised));
         if (s.demand.value) to += fmt::format("; {} on demand", human(s.demand));
+        if (!s.no_plan.empty()) to += "; no plan: " + shown(s.no_plan);
         if (s.given_up) to += fmt::format("; {} given up", counted(s.given_up, "plan", "plans"));
         to += '\n';
     }

@@ -33,7 +33,7 @@ std::vector<profiler::RunSequence> Executor::sequences() {
         const Course::Figures f = c->figures();
         auto count = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
         all.push_back({c->id, c->sequence.steps.front().name, count(c->sequence.steps.size()), count(c->turns), count(f.iterations), count(f.planned_iterations), count(f.given_up), f.peak_promised, f.peak,
-                       f.ideal, f.promised, f.planned, f.demand});
+                       f.ideal, f.promised, f.planned, f.demand, c->no_plan});
     }
     return all;
 }

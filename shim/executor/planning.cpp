@@ -59,8 +59,8 @@ policy::Machine Executor::machine(const Course& course) {
     return m;
 }
 
-// Null: there is none that can be carried out.
-std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look, bool recompute) {
+// Null: there is none that can be carried out, and why.
+std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look, bool recompute, std::string* why_not) {
     policy::PlannerOptions options;
     options.recompute = recompute;
     options.tails = true;
@@ -97,7 +97,9 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     const std::string what = "sequence " + std::to_string(course.id) + " of " + std::to_string(trace.ops.size()) + " ops";
     if (!outcome.valid) {
         const Bytes least = policy::Liveness(trace).largest_working_set();
-        settings_.say("no plan for " + what + ": " + (least <= machine.memory ? outcome.error : "its largest op alone needs " + std::to_string(least.value) + " bytes of the " + std::to_string(machine.memory.value) + " that buffers can move in: it runs from host frames"));
+        const std::string why = least <= machine.memory ? outcome.error : "its largest op alone needs " + std::to_string(least.value) + " bytes of the " + std::to_string(machine.memory.value) + " that buffers can move in: it runs from host frames";
+        settings_.say("no plan for " + what + ": " + why);
+        if (why_not) *why_not = why;
         return nullptr;
     }
     auto rows = std::make_shared<Rows>(make_rows(made.plan, trace.ops.size(), made.dropped));
@@ -219,8 +221,13 @@ bool Executor::advance(Course& course) {
         if (settings_.planner->needs_recompute && !course.proven) {
             set_stage(course, Course::Stage::watching);   // nothing to plan with so far
         } else {
-            const auto first = plan(course, what_is_known(course), machine(course), settings_.first_look, course.proven);
-            if (!first) return false;
+            std::string why;
+            const auto first = plan(course, what_is_known(course), machine(course), settings_.first_look, course.proven, &why);
+            if (!first) {
+                std::lock_guard lock(mutex_);
+                course.no_plan = why;
+                return false;
+            }
             course.promised = course.first_promised = first->promised;
             {
                 std::lock_guard lock(mutex_);
