@@ -57,6 +57,7 @@ void Executor::improve(Course& course) {
         measured = course.typical();
     }
     if (!now) return;
+    leave_out_too_large(course);   // of a stored one it was not said
     std::int64_t changed = 0, ideal = 0;
     for (std::size_t k = 0; k < actual.size(); ++k) {
         Nanoseconds& takes = course.seen.ops[k].duration;

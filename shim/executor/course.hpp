@@ -119,6 +119,7 @@ class Course {
     enum class Stage { fresh, watching, unproven, proving, proven, planned, improving };
     Stage stage = Stage::fresh;                 // under the lock
     profiler::Trace seen;                       // the sequence's trace with the writes that were seen
+    std::vector<bool> left_out;                 // buffers that some op cannot have on the device: of no size in `seen`, and in no plan. Empty: none
     Bytes elsewhere{0};                         // of the memory: held by what is no part of it and has nowhere to go
     Nanoseconds promised{0};                    // by the best plan that was offered ...
     Nanoseconds first_promised{0};              // ... and by the first, which knows nothing of what ops write

@@ -180,6 +180,7 @@ class Executor {
     void go_on_demand();
     bool advance(Course& course);
     std::shared_ptr<Rows> plan(const Course& course, const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look, bool recompute = false, std::string* why_not = nullptr);
+    void leave_out_too_large(Course& course);
     void set_stage(Course& course, Course::Stage stage);
     profiler::Trace what_is_known(const Course& course);
     void wake(bool& why);

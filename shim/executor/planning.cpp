@@ -23,6 +23,7 @@ constexpr Nanoseconds kWorkAhead{400'000}, kSubmission{20'000};
 constexpr Nanoseconds kTurnaround{100'000}, kLatency{50'000};
 constexpr double kAssumedLink = 12e9;     // bytes per second, until the first moves were timed
 constexpr double kFewerAhead = 1.02;      // fewer ops ready ahead of the device have to promise so much
+constexpr int kMostLeftOut = 16;          // buffers of ops that are too large
 constexpr std::chrono::milliseconds kPoll(10);  // for what comes without a notice
 
 struct Stopped {};
@@ -37,7 +38,37 @@ std::int64_t takers(const profiler::Trace& trace) {
     return std::count(takes.begin(), takes.end(), true);
 }
 
+// Without what it does with buffers that are left out, which is worth nothing to it.
+policy::Plan without(const policy::Plan& plan, const std::vector<bool>& left_out) {
+    policy::Plan rest = plan;
+    const auto out = [&](BufferId b) { return left_out[static_cast<std::size_t>(b.value)]; };
+    std::erase_if(rest.start_evicted, out);
+    std::erase_if(rest.actions, [&](const policy::Action& a) { return a.what != policy::Do::replay && out(a.buffer); });
+    return rest;
+}
+
 }  // namespace
+
+// An op that needs more than can be on the device runs from host frames in part. For that not all of its iteration has to go without a
+// plan: the largest of its buffers stays where it is, in host memory before long, until what is left of each op fits.
+void Executor::leave_out_too_large(Course& course) {
+    profiler::Trace& trace = course.seen;
+    for (int left = 0; left < kMostLeftOut; ++left) {
+        const policy::Liveness live(trace);
+        if (live.largest_working_set() <= machine(course).memory) return;
+        std::size_t op = 0;
+        while (live.working_set(op) < live.largest_working_set()) ++op;
+        const auto named = live.buffers_of(op);
+        const auto bytes = [&](std::int32_t b) { return trace.buffers[static_cast<std::size_t>(b)].bytes; };
+        const auto largest = std::max_element(named.begin(), named.end(), [&](std::int32_t a, std::int32_t b) { return bytes(a) < bytes(b); });
+        if (largest == named.end() || !bytes(*largest).value) return;
+        settings_.say("sequence " + std::to_string(course.id) + ": op " + std::to_string(op) + ", " + trace.ops[op].name + ", needs " + std::to_string(live.largest_working_set().value) + " bytes, more than the " +
+                      std::to_string(machine(course).memory.value) + " that buffers can move in: " + std::to_string(bytes(*largest).value) + " of them stay where they are, and it runs from host frames");
+        course.left_out.resize(trace.buffers.size());
+        course.left_out[static_cast<std::size_t>(*largest)] = true;
+        trace.buffers[static_cast<std::size_t>(*largest)].bytes = Bytes(0);
+    }
+}
 
 policy::Machine Executor::machine(const Course& course) {
     const profiler::Trace& trace = course.seen;
@@ -93,6 +124,10 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
         const bool both = at_work.lookahead > 0;   // what none ahead is worth shows only in plans that were searched for
         consider(at_work, both ? Nanoseconds(look.value / 2) : look);
         if (both) consider(fewer, Nanoseconds(look.value / 2));
+    }
+    if (outcome.valid && !course.left_out.empty()) {
+        made.plan = without(made.plan, course.left_out);
+        outcome = policy::simulate(trace, at_work, made.plan);
     }
     const std::string what = "sequence " + std::to_string(course.id) + " of " + std::to_string(trace.ops.size()) + " ops";
     if (!outcome.valid) {
@@ -213,6 +248,7 @@ bool Executor::advance(Course& course) {
     if (is(Course::Stage::fresh)) {
         set_stage(course, Course::Stage::planned);
         if (course.seen.ops.empty()) course.seen = trace;
+        leave_out_too_large(course);
         if (policy::CompiledTrace(trace).peak_live <= machine(course).memory.value) return false;
         if (settings_.planner->needs_recompute && !settings_.recompute) {
             settings_.note("policy " + std::string(settings_.planner->name) + " is all recompute: UDNNMEM_RECOMPUTE=off leaves it nothing to plan, memory is paged on demand");

@@ -69,6 +69,13 @@ def main():
         fired = [line["deadlines"] for line in lines if line["planned_iterations"]]
         suite.check(len(fired) > 1 and fired[-1] - fired[0] <= 3, "ops longer than the deadline: none fires by plan", f"    {fired}")
 
+    def too_large():
+        """An op that cannot have all of its buffers on the device runs from host frames; its iteration goes by plan all the same."""
+        command = [WORKLOADS / "digits-driver", "--depth", "12", "--width", "32", "--batch", "256", "--iterations", "24", "--report-peak"]
+        expected, peak, _ = plain(command, SOFTGPU_GRANULARITY=4096)
+        done, found = case("an op that is too large", command, expected, 400 << 10, planned=12, SOFTGPU_GRANULARITY=4096, **MODEL)
+        suite.check("gather_rows, needs" in done.error and "of them stay where they are" in done.error, "an op that is too large: said", done.tail(20))
+
     def plain(command, **options):
         done = Run(command, environment(SOFTGPU_MEMORY="1GiB", **options))
         return done.output.split("peak live")[0], int(done.output.split("peak live bytes ")[1]), done
@@ -98,6 +105,7 @@ def main():
         case(" ".join(map(str, held)), command, expected, peak // 2, planned=16, **MODEL)
     recorded(digits("digits-driver", 24), 1600000)
     long_ops()
+    too_large()
     command = digits("digits-driver", 60, 30)   # those in which ops are watched or run again are not counted
     expected, peak, _ = plain(command)
     for seed in range(500 if FULL else 8):
