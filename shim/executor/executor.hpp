@@ -68,6 +68,8 @@ class Executor {
         if (kept_back_.load(std::memory_order_relaxed)) [[unlikely]] reconsider();
     }
 
+    static constexpr std::size_t kMostCourses = 32;   // followed side by side; of more, those that were followed last
+
     // The name of the op that a graph is which is launched whole.
     static constexpr const char* graph_launch = "cuGraphLaunch";
     // Whether graphs are to be launched node by node, so that a plan can do something between the nodes. One load.
@@ -161,7 +163,6 @@ class Executor {
 
   private:
     using CoursePointer = std::shared_ptr<Course>;
-    static constexpr std::size_t kMostCourses = 32;
     static constexpr double kFasterByPlan = 0.98;   // a second plan is worth trying if it promises so much
     static constexpr double kSpare = 0.01;          // of the memory, for frames that are stranded in a size class
     static constexpr std::size_t kMostJobs = 4;     // iterations that wait for the planning thread; of more, the newest

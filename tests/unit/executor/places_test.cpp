@@ -125,7 +125,7 @@ TEST_CASE_METHOD(Followed, "once memory is moved the recorder is asked again, if
 
 TEST_CASE_METHOD(Followed, "iterations that were followed stay counted when their sequence makes room for another") {
     std::vector<std::vector<CUdeviceptr>> loops{buffers(4)};
-    for (int i = 1; i < 9; ++i) loops.push_back(buffers(2));
+    for (std::size_t i = 1; i <= Executor::kMostCourses; ++i) loops.push_back(buffers(2));
     settings.second_look = Nanoseconds(0);
     Executor executor(*p.pager, settings);
     executor.learned(loop_over(loops[0], 1));
