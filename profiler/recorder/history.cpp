@@ -64,31 +64,40 @@ Position History::add(const ObservedOp& seen) {
     return end() - 1;
 }
 
+// What comes before whatever is submitted to the stream next: its last op, and what it was made to wait for since.
+std::vector<Position> History::before(std::uint64_t stream) const {
+    std::vector<Position> all;
+    if (const auto waiting = waiting_.find(stream); waiting != waiting_.end()) all = waiting->second;
+    if (const auto last = last_in_.find(stream); last != last_in_.end()) all.push_back(last->second);
+    return all;
+}
+
 void History::event_recorded(std::uint64_t event, std::uint64_t stream) {
     if (recorded_.size() >= kMostEvents) recorded_.clear();
-    const auto last = last_in_.find(stream);
-    if (last == last_in_.end()) recorded_.erase(event);
-    else recorded_[event] = last->second;
+    recorded_[event] = stream ? before(stream) : std::vector{end() - 1};
 }
 
 void History::stream_waits(std::uint64_t stream, std::uint64_t event) {
     const auto recorded = recorded_.find(event);
     if (recorded == recorded_.end()) return;
-    const Position at = recorded->second;
-    const std::uint64_t other = op(at).stream;
-    if (other == stream) return;
     auto& waiting = waiting_[stream];
-    const auto same = std::find_if(waiting.begin(), waiting.end(), [&](Position p) { return op(p).stream == other; });
-    if (same == waiting.end()) waiting.push_back(at);
-    else *same = std::max(*same, at);
+    for (const Position at : recorded->second) {
+        if (at < begin() || op(at).stream == stream) continue;
+        const auto same = std::find_if(waiting.begin(), waiting.end(), [&](Position p) { return op(p).stream == op(at).stream; });
+        if (same == waiting.end()) waiting.push_back(at);
+        else *same = std::max(*same, at);
+    }
 }
 
 void History::host_waited(std::uint64_t stream, std::uint64_t event) {
-    const auto of = [](const auto& map, std::uint64_t key) {
-        const auto found = map.find(key);
-        return found == map.end() ? Position{-1} : found->second;
-    };
-    host_waits_ = std::max(host_waits_, event ? of(recorded_, event) : stream ? of(last_in_, stream) : end() - 1);
+    std::vector<Position> for_these{end() - 1};
+    if (event) {
+        const auto recorded = recorded_.find(event);
+        for_these = recorded == recorded_.end() ? std::vector<Position>() : recorded->second;
+    } else if (stream) {
+        for_these = before(stream);
+    }
+    for (const Position at : for_these) host_waits_ = std::max(host_waits_, at);
 }
 
 void History::set_time(Position at, Nanoseconds start, Nanoseconds duration) {

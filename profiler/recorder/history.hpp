@@ -83,14 +83,16 @@ class History {
     bool corresponds(Position a, Position b) const;
 
   private:
+    std::vector<Position> before(std::uint64_t stream) const;
+
     Position begin_ = 0;
     std::vector<Op> ops_;
     std::vector<Use> uses_;
     std::vector<Allocation> allocations_;
     std::map<std::uint64_t, std::uint32_t> alive_;  // by address
     std::vector<Position> waits_;
-    std::unordered_map<std::uint64_t, Position> last_in_, recorded_;                // by stream: its last op; by event: the last op before it
-    std::unordered_map<std::uint64_t, std::vector<Position>> waiting_;              // by stream: what its next op waits for
+    std::unordered_map<std::uint64_t, Position> last_in_;                           // by stream: its last op
+    std::unordered_map<std::uint64_t, std::vector<Position>> waiting_, recorded_;   // by stream: what its next op waits for; by event: what comes before it
     Position host_waits_ = -1, host_waited_ = -1;                                   // for this op; and said so
     Position last_born_ = -1;
     std::uint32_t ordinal_ = 0;

@@ -11,6 +11,8 @@
 namespace udnnmem::profiler {
 namespace {
 constexpr std::size_t kMostMarks = 64;  // an iteration is found within so many
+constexpr std::uint64_t kMostOrders = 64;   // since the last op, beyond which a wait of the host is not told: a program asks, and asks
+constexpr std::size_t kMostIterated = 64;  // iterations whose repeats are counted
 constexpr std::int64_t kPause = 1'000'000'000;  // ns without an op: a pause of the program's, beyond that
 
 Recorder::Settings with_clock(Recorder::Settings s) {
@@ -34,6 +36,7 @@ bool Recorder::op(ObservedOp& op) noexcept {
         missed();
         return false;
     }
+    if (op.told == Told::op) newest_op_.store(turn, std::memory_order_relaxed);
     if (settings_.wake && (turn + 1) % (ring_.capacity() / 4) == 0) settings_.wake();
     return true;
 }
@@ -47,9 +50,11 @@ void Recorder::order(Told told, std::uint64_t stream, std::uint64_t event) noexc
 }
 
 void Recorder::host_waited(std::uint64_t stream, std::uint64_t event) noexcept {
-    const std::uint64_t told = ring_.pushed();
-    if (told_until_.load(std::memory_order_relaxed) == told) return;
+    const std::uint64_t told = ring_.pushed(), what = stream * 0x9e3779b97f4a7c15u ^ event;
+    const bool asked_before = told_until_.load(std::memory_order_relaxed) == told && told_wait_.load(std::memory_order_relaxed) == what;
+    if (asked_before || told - newest_op_.load(std::memory_order_relaxed) > kMostOrders) return;
     told_until_.store(told + 1, std::memory_order_relaxed);
+    told_wait_.store(what, std::memory_order_relaxed);
     order(Told::host_waited, stream, event);
 }
 
@@ -103,9 +108,12 @@ void Recorder::take_ops() {
         const std::int32_t timer = op.timer;
         const Position at = history_.add(op);
         note_size(at);
+        ops_seen_.fetch_add(1, std::memory_order_relaxed);
         if (timer >= 0) pending_.push_back({at, timer});
         if (!hears_ops()) continue;   // it was on its way when the rest began
-        if (finder_.advance() && news(history_.end() - finder_.period(), finder_.period())) {
+        const bool found = finder_.advance();
+        count_repeats(found);
+        if (found && news(history_.end() - finder_.period(), finder_.period())) {
             waits_for_times_ = true;
             time_ops(true);
         }
@@ -120,17 +128,47 @@ void Recorder::take_ops() {
     looked_at_.store(taken_, std::memory_order_release);
 }
 
+// For how long each iteration that was told goes on, and again later: the one that is most of the run is what reports show.
+void Recorder::count_repeats(bool found) {
+    if (found || !finder_.period()) repeats_ = -1;
+    if (found && !iterated_.empty()) {
+        const std::uint64_t print = print_of(history_.end() - finder_.period(), finder_.period());
+        for (std::size_t i = 0; i < iterated_.size(); ++i)
+            if (iterated_[i].print == print) repeats_ = static_cast<std::ptrdiff_t>(i), iterated_[i].held += finder_.held();
+    } else if (repeats_ >= 0) {
+        ++iterated_[static_cast<std::size_t>(repeats_)].held;
+    }
+}
+
+std::uint64_t Recorder::print_of(Position begin, Position ops) const {
+    std::uint64_t sum = static_cast<std::uint64_t>(ops);
+    for (Position at = begin; at < begin + ops; ++at) {
+        std::uint64_t h = (history_.op(at).shape ^ reinterpret_cast<std::uintptr_t>(history_.op(at).name)) * 0x9e3779b97f4a7c15u;
+        sum += h ^ h >> 29;
+    }
+    return sum;
+}
+
+std::string Recorder::repeated_lines() const {
+    std::string text;
+    if (iterated_.size() < 2) return text;   // which is no question
+    for (const Iterated& i : iterated_) text += JsonLine("repeated").add("ops", static_cast<std::int64_t>(i.ops)).add("first_op", static_cast<std::int64_t>(i.begin)).add("for_ops", static_cast<std::int64_t>(i.held)).finish();
+    return text;
+}
+
 void Recorder::note_size(Position at) {
     const History::Op& op = history_.op(at);
     const Bytes bytes(static_cast<std::int64_t>(history_.bytes_of(op)));
     if (bytes <= largest_.bytes) return;
     std::lock_guard lock(largest_mutex_);
-    largest_ = {op.name, bytes};
+    largest_ = {op.name, bytes, 0};
 }
 
 Recorder::LargestOp Recorder::largest_op() const {
     std::lock_guard lock(largest_mutex_);
-    return largest_;
+    LargestOp largest = largest_;
+    if (!hears_ops()) largest.among = ops_seen_.load(std::memory_order_relaxed);
+    return largest;
 }
 
 // While a search is young ops were timed whenever no period was known; that is enough to tell the next one at once.
@@ -147,6 +185,11 @@ bool Recorder::news(Position begin, Position period) const { return period > tol
 
 void Recorder::told() {
     told_kernels_.add(history_, found_begin_, found_begin_ + found_period_);
+    if (iterated_.size() < kMostIterated) {
+        repeats_ = static_cast<std::ptrdiff_t>(iterated_.size());
+        iterated_.push_back({found_begin_, found_period_, print_of(found_begin_, found_period_), finder_.held()});
+        if (!finder_.period()) repeats_ = -1;
+    }
     told_period_ = std::max(told_period_, std::exchange(found_period_, 0));
     told_any_ = true;
 }
@@ -293,6 +336,7 @@ std::string Recorder::drain(bool last) {
             told();
         }
         finish(now);
+        if (on()) text += repeated_lines();
     } else if (tired()) {
         if (finder_.period() && told_period_) finish(now);
         else if (search_ + 1 < settings_.searches) rest(now);
@@ -300,6 +344,7 @@ std::string Recorder::drain(bool last) {
     }
     if (!on() || last) {
         stop();
+        text += repeated_lines();
         if (!told_any_ && history_.end() > 0) {
             JsonLine none("learned");
             none.add("ops", std::int64_t{0}).add("searched", static_cast<std::int64_t>(history_.end()));

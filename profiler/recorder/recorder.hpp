@@ -81,6 +81,7 @@ class Recorder {
     struct LargestOp {
         std::string name;
         Bytes bytes;
+        std::int64_t among = 0;   // ops that were looked at; 0: all so far
     };
     LargestOp largest_op() const;
     // Whether drain() has looked at all that was told. Any thread.
@@ -115,6 +116,9 @@ class Recorder {
     void find_between_marks();
     void take_ops();
     void note_size(Position at);
+    void count_repeats(bool found);
+    std::uint64_t print_of(Position begin, Position ops) const;
+    std::string repeated_lines() const;
     void take_lives(std::uint64_t before);
     void read_timers();
     void search(Nanoseconds now);
@@ -128,12 +132,13 @@ class Recorder {
     std::atomic<bool> on_{true}, hears_ops_{true}, timing_{true};
     Ring<ObservedOp> ring_;
     std::atomic<bool> again_{false};
-    std::atomic<std::uint64_t> told_until_{0};   // the ring's count as a wait of the host was told last
+    std::atomic<std::uint64_t> told_until_{0}, told_wait_{0}, newest_op_{0};   // the ring's count as a wait of the host was told last, which it was; the newest op's turn
     std::atomic<bool> gap_{false};            // an op was dropped since the last one that was not
     std::mutex lives_mutex_;
     std::deque<Life> lives_;                  // under lives_mutex_
     std::atomic<std::uint64_t> marks_told_{0};
-    std::atomic<std::uint64_t> looked_at_{0};    // records of the ring
+    std::atomic<std::uint64_t> looked_at_{0};    // records of the ring ...
+    std::atomic<std::int64_t> ops_seen_{0};      // ... and ops among them
     mutable std::mutex largest_mutex_;
     LargestOp largest_;                          // under largest_mutex_; written by the consumer
 
@@ -146,6 +151,13 @@ class Recorder {
     Position found_begin_ = -1, found_end_ = -1, found_period_ = 0;  // found, not yet told
     Position told_period_ = 0;                // the longest
     SeenKernels told_kernels_;
+    struct Iterated {
+        Position begin, ops;
+        std::uint64_t print;                  // of its ops, wherever it begins
+        Position held;                        // ops for which it went on
+    };
+    std::vector<Iterated> iterated_;
+    std::ptrdiff_t repeats_ = -1;             // the one that goes on now; -1: none of them
     Position timed_from_ = 0;                 // ops from there on carry timers; none, if it is the largest position
     bool waits_for_times_ = false;            // a period is known; it is told when one was timed
     bool marks_serve_ = false;                // an iteration ran from mark to mark

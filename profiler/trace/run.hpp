@@ -84,6 +84,8 @@ struct OutOfMemory {
     Bytes on_device, on_host;         // frames
     Bytes budget, host_budget;
     Bytes enough;                     // a device budget with which it would have fitted, beside that host budget
+    std::string largest_op;           // of the ops that were looked at by then; "": none was
+    Bytes largest_op_bytes;
     struct Holder {
         BufferId buffer;
         Bytes bytes;
@@ -103,6 +105,7 @@ struct RunSequence {
     Count given_up = 0;               // plans that measured worse than what came before them
     Bytes peak_promised, peak;        // of device memory for what can be moved, by the plan in force: as promised, and the most in an iteration
     Nanoseconds ideal, promised, planned, demand;   // of an iteration: with all memory; by the plan in force, promised and measured; on demand. 0: none
+    Nanoseconds learned;              // that it took when it was learned, by the trace's `learned` record: which one it is
     std::string no_plan;              // why none can be carried out; empty: one can, or it was not tried
 };
 

@@ -147,10 +147,10 @@ class Reader {
 
     bool take_refusal(Record& record) {
         OutOfMemory refusal;
-        if (!read_device(record, refusal.device) || !record.read_text_or("what", "", refusal.what)) return false;
+        if (!read_device(record, refusal.device) || !record.read_text_or("what", "", refusal.what) || !record.read_text_or("largest_op", "", refusal.largest_op)) return false;
         for (const auto& [field, to] : {std::pair{"at_ns", &refusal.at.value}, {"wanted_bytes", &refusal.wanted.value}, {"live_bytes", &refusal.live.value},
                                         {"device_bytes", &refusal.on_device.value}, {"host_bytes", &refusal.on_host.value}, {"budget_bytes", &refusal.budget.value},
-                                        {"host_budget_bytes", &refusal.host_budget.value}, {"enough_bytes", &refusal.enough.value}})
+                                        {"host_budget_bytes", &refusal.host_budget.value}, {"enough_bytes", &refusal.enough.value}, {"largest_op_bytes", &refusal.largest_op_bytes.value}})
             if (!record.read_integer_or(field, 0, INT64_MAX, 0, *to)) return false;
         // Three lists side by side: numbers, sizes, and 1 for those on the host.
         std::vector<std::int64_t> ids, sizes, hosts;

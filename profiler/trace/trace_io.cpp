@@ -1,6 +1,7 @@
 #include "profiler/trace/trace_io.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,6 +13,7 @@ namespace {
 constexpr std::int64_t most = std::int64_t{1} << 62;   // of any size or time, and of their sums
 constexpr std::int64_t most_ops = 1 << 30;
 constexpr std::int64_t schema = 1;
+constexpr std::size_t most_kept = 16;   // iterations that a run learned
 
 Phase phase_of(const std::string& name) {
     if (name == "forward") return Phase::forward;
@@ -33,15 +35,26 @@ public:
         if (kind == "learned") return take_learned(record);
         if (kind == "unchanged") return take_unchanged(record);
         if (kind == "times") return take_times(record);
+        if (kind == "repeated") return take_repeated(record);
+        if (kind == "sequence") return take_sequence(record);
         return true;
     }
 
-    // The file has ended. Where it does so within an iteration that its run learned, the one before stands.
+    // The file has ended: of the iterations that its run learned, and of which all ops are there, the one that was most of the run.
     void end() {
-        if (!lacks_ops() || kept_.ops.empty()) return;
-        trace_ = std::move(kept_);
-        expected_ = static_cast<std::int64_t>(trace_.ops.size());
-        times_ = kept_times_;
+        if (learned_ && !lacks_ops()) keep();
+        if (kept_.empty()) return;
+        const Kept* most = &kept_.back();
+        std::int64_t ops = 0;
+        for (const Repeats& r : repeats_)
+            for (const Kept& k : kept_)
+                if (r.ops > ops && r.period == static_cast<std::int64_t>(k.trace.ops.size()) && (r.first_op >= 0 ? r.first_op == k.first_op : r.learned == k.learned)) most = &k, ops = r.ops;
+        for (const Kept& k : kept_)
+            if (&k == most) {
+                expected_ = static_cast<std::int64_t>(k.trace.ops.size());
+                times_ = k.times;
+            }
+        trace_ = most->trace;
     }
     bool lacks_ops() const { return static_cast<std::int64_t>(trace_.ops.size()) < expected_; }   // that the run said are there
     bool header_seen() const { return header_seen_; }
@@ -65,27 +78,62 @@ private:
 
     // A run's recorder found an iteration: what follows stands instead of what it thought before.
     bool take_learned(Record& record) {
-        if (!trace_.ops.empty() && !lacks_ops()) kept_ = trace_, kept_times_ = times_;
-        if (!record.read_integer_or("ideal_ns", 0, most, 0, trace_.header.ideal.value) || !record.read_integer_or("ops", 0, most_ops, 0, expected_) || !record.read_text_or("timed_by", "", trace_.header.timed_by)) return false;
+        if (learned_ && !lacks_ops()) keep();
+        learned_ = true;
+        if (!record.read_integer_or("ideal_ns", 0, most, 0, trace_.header.ideal.value) || !record.read_integer_or("ops", 0, most_ops, 0, expected_) || !record.read_text_or("timed_by", "", trace_.header.timed_by) || !record.read_integer_or("first_op", 0, most, 0, first_op_)) return false;
+        learned_ns_ = trace_.header.ideal.value;
         trace_.buffers.clear();
         trace_.ops.clear();
         sizes_ = workspace_ = times_ = 0;
         return true;
     }
 
-    // Of the iteration before it, unless that was replaced: an op was not seen to write these, so it only reads them.
+    void keep() {
+        if (trace_.ops.empty()) return;
+        if (kept_.size() == most_kept) kept_.erase(kept_.begin());
+        kept_.push_back({trace_, learned_ns_, first_op_, times_});
+    }
+
+    // Each whole iteration so far, the newest one last.
+    template <class Each>
+    void each(Each act) {
+        for (Kept& k : kept_) act(k.trace, k.learned, k.times);
+        act(trace_, learned_ns_, times_);
+    }
+
+    // How many ops of the run an iteration was: while it was learned ...
+    bool take_repeated(Record& record) {
+        Repeats r;
+        if (!record.read_integer("ops", 0, most_ops, r.period) || !record.read_integer("first_op", 0, most, r.first_op) || !record.read_integer("for_ops", 0, most, r.ops)) return false;
+        if (!followed_) repeats_.push_back(r);
+        return true;
+    }
+    // ... and, which says more, followed to its end.
+    bool take_sequence(Record& record) {
+        Repeats r;
+        std::int64_t iterations = 0;
+        if (!record.read_integer_or("ops", 0, most, 0, r.period) || !record.read_integer_or("iterations", 0, most, 0, iterations) || !record.read_integer_or("learned_ns", -1, most, -1, r.learned)) return false;
+        r.ops = r.period > 0 ? std::min(iterations, most / r.period) * r.period : 0;
+        if (r.learned < 0 || !r.ops) return true;
+        if (!std::exchange(followed_, true)) repeats_.clear();
+        repeats_.push_back(r);
+        return true;
+    }
+
+    // Of an iteration of so many ops: one of them was not seen to write these, so it only reads them.
     bool take_unchanged(Record& record) {
         std::int64_t ops = 0, at = 0;
         std::vector<std::int64_t> buffers;
         if (!record.read_integer("ops", 0, most_ops, ops) || !record.read_integer("op", 0, most_ops, at) || !record.read_integers("buffers", 0, INT32_MAX, buffers)) return false;
-        if (ops != static_cast<std::int64_t>(trace_.ops.size())) return true;
-        if (at >= ops) return record.fail("op", fmt::format("must be below {}, the number of ops", ops));
-        TraceOp& op = trace_.ops[static_cast<std::size_t>(at)];
-        std::erase_if(op.writes, [&](BufferId id) {
-            const std::int32_t run_id = trace_.buffers[static_cast<std::size_t>(id.value)].run_id;
-            return run_id >= 0 && std::find(buffers.begin(), buffers.end(), run_id) != buffers.end() && std::find(op.reads.begin(), op.reads.end(), id) != op.reads.end();
+        each([&](Trace& trace, std::int64_t, std::int64_t) {
+            if (ops != static_cast<std::int64_t>(trace.ops.size()) || at >= ops) return;
+            TraceOp& op = trace.ops[static_cast<std::size_t>(at)];
+            std::erase_if(op.writes, [&](BufferId id) {
+                const std::int32_t run_id = trace.buffers[static_cast<std::size_t>(id.value)].run_id;
+                return run_id >= 0 && std::find(buffers.begin(), buffers.end(), run_id) != buffers.end() && std::find(op.reads.begin(), op.reads.end(), id) != op.reads.end();
+            });
         });
-        return true;
+        return ops != static_cast<std::int64_t>(trace_.ops.size()) || at < ops || record.fail("op", fmt::format("must be below {}, the number of ops", ops));
     }
 
     // Of the same: its ops were seen to take less, later in the run.
@@ -94,15 +142,17 @@ private:
         std::vector<std::int64_t> durations;
         if (!record.read_integer("ops", 0, most_ops, ops) || !record.read_integer("learned_ns", 0, most, learned) || !record.read_integers("duration_ns", 0, most, durations)) return false;
         if (static_cast<std::int64_t>(durations.size()) != ops) return record.fail("duration_ns", fmt::format("must be {} numbers, one for each op, is {}", ops, durations.size()));
-        if (durations.size() != trace_.ops.size() || learned != trace_.header.ideal.value) return true;
         std::int64_t sum = 0;
         for (const std::int64_t d : durations) {
             if (d > most - sum) return record.fail("duration_ns", "the times of all ops exceed 2^62 ns");
             sum += d;
         }
-        for (std::size_t k = 0; k < durations.size(); ++k) trace_.ops[k].duration = Nanoseconds(durations[k]);
-        times_ = sum;
-        trace_.header.ideal = Nanoseconds(sum);
+        each([&](Trace& trace, std::int64_t learned_ns, std::int64_t& times) {
+            if (durations.size() != trace.ops.size() || learned != learned_ns) return;
+            for (std::size_t k = 0; k < durations.size(); ++k) trace.ops[k].duration = Nanoseconds(durations[k]);
+            times = sum;
+            trace.header.ideal = Nanoseconds(sum);
+        });
         return true;
     }
 
@@ -183,8 +233,19 @@ private:
         return true;
     }
 
-    Trace trace_, kept_;
-    std::int64_t expected_ = 0, kept_times_ = 0;   // ops of trace_; 0: not said
+    Trace trace_;
+    struct Kept {
+        Trace trace;
+        std::int64_t learned, first_op, times;   // ns that it took by its record, ops of the run before it, ns of its ops
+    };
+    std::vector<Kept> kept_;
+    struct Repeats {
+        std::int64_t period = 0, first_op = -1, learned = -1, ops = 0;   // by one of them it is known; ops of the run that it was
+    };
+    std::vector<Repeats> repeats_;
+    bool learned_ = false, followed_ = false;    // trace_ is one that a run learned; repeats_ is of sequences
+    std::int64_t learned_ns_ = 0, first_op_ = 0;
+    std::int64_t expected_ = 0;   // ops of trace_; 0: not said
     bool header_seen_ = false;
     std::int64_t sizes_ = 0, workspace_ = 0, times_ = 0, last_line_ = 0;
     std::vector<std::int64_t> ids_;

@@ -50,7 +50,7 @@ Json buffer_of(const BufferMoves& buffer) {
 
 Json refusal_of(const OutOfMemory& o) {
     Json to{{"what", o.what}, {"device", o.device}, {"at_ns", o.at.value}, {"wanted_bytes", o.wanted.value}, {"live_bytes", o.live.value}, {"device_bytes", o.on_device.value}, {"host_bytes", o.on_host.value},
-            {"budget_bytes", o.budget.value}, {"host_budget_bytes", o.host_budget.value}, {"enough_bytes", o.enough.value}, {"largest", Json::array()}, {"text", explanation(o)}};
+            {"budget_bytes", o.budget.value}, {"host_budget_bytes", o.host_budget.value}, {"enough_bytes", o.enough.value}, {"largest_op", o.largest_op.empty() ? Json(nullptr) : Json(o.largest_op)}, {"largest_op_bytes", o.largest_op_bytes.value}, {"largest", Json::array()}, {"text", explanation(o)}};
     for (const OutOfMemory::Holder& holder : o.largest) to["largest"].push_back({{"id", holder.buffer.value}, {"bytes", holder.bytes.value}, {"on_host", holder.on_host}});
     return to;
 }
@@ -100,6 +100,7 @@ Json report_fields(const Report& of) {
     const auto speed = speed_of(run);
     const auto share = [](const std::optional<double>& eta) { return eta ? Json(*eta) : Json(nullptr); };
     report["iteration_ns"] = speed ? Json(speed->time.value) : Json(nullptr);
+    report["iteration_ops"] = speed ? Json(speed->ops ? speed->ops : static_cast<Count>(iteration.ops.size())) : Json(nullptr);
     report["iteration_by"] = speed ? Json(speed->by) : Json(nullptr);
 #define FIGURE(type, name) report[#name] = raw(run.summary.name);
 #include "profiler/trace/run_record.def"

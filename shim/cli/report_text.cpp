@@ -28,8 +28,8 @@ void append_iteration(std::string& to, const Trace& iteration, const IterationVi
     to += fmt::format("  one iteration    {}, {}, its ops take {} in all with everything resident, peak live {}\n", counted(static_cast<std::int64_t>(iteration.ops.size()), "op", "ops"),
                       counted(static_cast<std::int64_t>(iteration.buffers.size()), "buffer", "buffers"), human(ideal), human(peak_live(iteration)));
     if (view.streams > 1 || view.host_waits)
-        to += fmt::format("  its order        {}, of which one waits for another {}; the host waits for the device {}\n", counted(view.streams, "stream", "streams"), counted(view.stream_waits, "time", "times"), counted(view.host_waits, "time", "times"));
-    if (!iteration.header.timed_by.empty()) to += fmt::format("  its times        by {}\n", iteration.header.timed_by);
+        to += fmt::format("  its order        {}{}; the host waits for the device {}\n", counted(view.streams, "stream", "streams"), view.streams > 1 ? ", of which one waits for another " + counted(view.stream_waits, "time", "times") : "", counted(view.host_waits, "time", "times"));
+    if (!iteration.header.timed_by.empty()) to += fmt::format("  its times        by {}\n", shown(iteration.header.timed_by));
 }
 
 // "an iteration takes 12 ms by plan, as measured: 93.1 % of the speed with everything resident, 98.0 % of what any plan can reach"
@@ -40,7 +40,7 @@ void append_speed(std::string& to, const RunRecord& run) {
     }
     const auto speed = speed_of(run);
     if (!speed || !(speed->eta_ideal || speed->overlaps)) return;
-    to += fmt::format("  speed            an iteration takes {} {}, as measured", human(speed->time), std::string_view(speed->by) == "plan" ? "by plan" : "on demand");
+    to += fmt::format("  speed            {} takes {} {}, as measured", speed->ops ? "an iteration of " + counted(speed->ops, "op", "ops") : "an iteration", human(speed->time), std::string_view(speed->by) == "plan" ? "by plan" : "on demand");
     if (speed->overlaps) to += "; ops of several streams run at the same time, so that what it could take at best is not known";
     if (speed->eta_ideal) to += fmt::format(": {:.1f} % of the speed with everything resident", 100 * *speed->eta_ideal);
     if (speed->eta_bound) to += fmt::format(", {:.1f} % of what moving buffers can reach in this memory", 100 * *speed->eta_bound);
@@ -62,7 +62,7 @@ void append_figures(std::string& to, const RunRecord& run) {
     if (s.iterations) {
         to += fmt::format("  by plan          {} of {} followed to the end", human_count(s.planned_iterations), counted(s.iterations, "iteration that was", "iterations that were"));
         if (s.strayed) to += fmt::format("; {} another op came than was expected", counted(s.strayed, "time", "times"));
-        if (s.planned_iterations) to += fmt::format("; {} each, {} promised", human(s.planned_ns), human(s.promised_ns));
+        if (s.planned_iterations && s.planned_ns.value) to += fmt::format("; {} each, {} promised", human(s.planned_ns), human(s.promised_ns));
         if (s.demand_ns.value) to += fmt::format("; {} on demand", human(s.demand_ns));
         to += '\n';
     }
@@ -156,6 +156,7 @@ std::string side_by_side(std::span<const Report> reports) {
 std::string explanation(const OutOfMemory& o) {
     std::string text = fmt::format("out of memory: {} on device {} asked for {}; {} live, {} of it on the host; device budget {}, host budget {}; a device budget of at least {} would have been needed", shown(o.what), o.device, human(o.wanted), human(o.live), human(o.on_host), human(o.budget),
                                    human(o.host_budget), human(o.enough));
+    if (!o.largest_op.empty()) text += fmt::format("\n    the largest op by then: {}, {}", shown(o.largest_op), human(o.largest_op_bytes));
     for (std::size_t i = 0; i < std::min<std::size_t>(o.largest.size(), 5); ++i)
         text += fmt::format("\n    buffer {}, {} on the {}", o.largest[i].buffer.value, human(o.largest[i].bytes), o.largest[i].on_host ? "host" : "device");
     return text;

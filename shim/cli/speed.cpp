@@ -61,7 +61,7 @@ std::optional<Speed> speed_of(const RunRecord& run) {
     if (most != run.sequences.end() && (most->planned.value > 0 || most->demand.value > 0)) {
         speed = most->planned.value > 0 ? Speed{most->planned, "plan", {}, {}} : Speed{most->demand, "demand", {}, {}};
         ideal = most->ideal;
-        if (recorded != most->ops) recorded = 0;
+        if (recorded != most->ops) recorded = 0, speed->ops = most->ops;
     } else if (run.summary.planned_ns.value > 0 || run.summary.demand_ns.value > 0) {
         speed = run.summary.planned_ns.value > 0 ? Speed{run.summary.planned_ns, "plan", {}, {}} : Speed{run.summary.demand_ns, "demand", {}, {}};
     } else if (last > first) {

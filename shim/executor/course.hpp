@@ -43,6 +43,7 @@ class Course {
     const bool restored = false;                // an earlier run stored it ...
     bool stored = false;                        // ... and its plan is good
     bool planned_at_once = false;               // when it begins: see Executor::find_device()
+    std::uint64_t tells_times = 4;              // iterations after which its shortest times are told again
     std::string no_plan;                        // why there is none; empty: there is, or nobody has tried
     std::uint64_t turns = 0;                    // times that the program came to it from elsewhere
 

@@ -159,7 +159,8 @@ class Executor {
     std::vector<profiler::NotReplayable> not_replayable();   // ops that may not be run again, most frequent first
     std::vector<profiler::Adaptation> adaptations();
     std::vector<profiler::RunStep> steps();
-    std::vector<profiler::RunTimes> shortest();
+    // `all`: at the end. Else of those that were followed four times as often as when they were told last: a run may be killed.
+    std::vector<profiler::RunTimes> shortest(bool all);
 
   private:
     using CoursePointer = std::shared_ptr<Course>;

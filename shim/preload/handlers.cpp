@@ -29,19 +29,18 @@ profiler::Recorder* recorder() {
     Learner* learner = s ? s->listening() : nullptr;
     return learner && !s->pager().streams().capturing() ? &learner->recorder : nullptr;
 }
-template <class Handle>
-std::uint64_t number(Handle h) { return reinterpret_cast<std::uintptr_t>(h); }
+std::uint64_t number(CUevent event) { return reinterpret_cast<std::uintptr_t>(event); }
 
 void synchronised(SyncScope, CUstream stream, CUevent event) noexcept {
     end_graphs();
-    if (profiler::Recorder* r = recorder()) r->host_waited(number(stream), number(event));
+    if (profiler::Recorder* r = recorder()) r->host_waited(stream ? stream_number(stream) : 0, number(event));
 }
 void event_recorded(CUevent event, CUstream stream) noexcept {
-    if (profiler::Recorder* r = recorder()) r->event_recorded(number(event), number(stream));
+    if (profiler::Recorder* r = recorder()) r->event_recorded(number(event), stream ? stream_number(stream) : 0);
 }
 void event_waited(CUstream stream, CUevent event) noexcept {
     if (Session* s = Session::get()) s->pager().streams().event_waited();
-    if (profiler::Recorder* r = recorder()) r->stream_waits(number(stream), number(event));
+    if (profiler::Recorder* r = stream ? recorder() : nullptr) r->stream_waits(stream_number(stream), number(event));
 }
 void stream_created(CUstream) noexcept {}
 

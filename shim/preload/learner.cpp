@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "interpose/driver.hpp"
 #include "interpose/handlers.hpp"
 #include "profiler/math/calls.hpp"
 #include "profiler/nvtx/ranges.hpp"
@@ -17,6 +18,14 @@ namespace udnnmem::preload {
 namespace {
 constexpr std::chrono::milliseconds kLook(5);    // how long an iteration may go unnoticed
 constexpr std::chrono::milliseconds kGlance(100);  // while no ops are told
+}
+
+std::uint64_t stream_number(CUstream stream) noexcept {
+    const auto handle = reinterpret_cast<std::uintptr_t>(stream);
+    if (stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD) return handle;
+    CUcontext context = nullptr;
+    if (static const auto ask = UDNNMEM_REAL(cuCtxGetCurrent); ask) ask(&context);
+    return reinterpret_cast<std::uintptr_t>(context) * 4 + handle;   // no other handle is odd, or beside one of a context's
 }
 
 Learner::Learner(bool keep_lines, OpTimers::Settings timing, Found found, std::function<bool()> spare) : timers(timing), recorder(settings(std::move(found), std::move(spare))), keep_lines_(keep_lines) {}
@@ -55,7 +64,7 @@ void Learner::tell(const char* name, std::uint64_t shape, CUstream stream, bool 
     const profiler::math::Call call = profiler::math::current();
     op.call = call.name, op.call_number = call.number, op.call_flops = call.flops;
     op.shape = shape;
-    op.stream = reinterpret_cast<std::uintptr_t>(stream);
+    op.stream = stream_number(stream);
     op.blocking = blocking;
     op.timer = timer;
     op.count = static_cast<std::uint32_t>(touches.size());

@@ -16,6 +16,9 @@
 
 namespace udnnmem::preload {
 
+// A stream for the recorder: those without a handle of their own are their context's, which is current.
+std::uint64_t stream_number(CUstream stream) noexcept;
+
 class Learner {
   public:
     using Found = std::function<void(const profiler::Iteration&)>;

@@ -73,12 +73,14 @@ profiler::Activity* OpTimers::activity() {
 }
 
 std::string OpTimers::timed_by() const {
-    if (!told_.load(std::memory_order_acquire)) return {};
-    return activity_ && !over_.load() ? "CUPTI" : "event pairs (" + why_events_ + ")";
+    if (!told_.load(std::memory_order_acquire)) return many_.load(std::memory_order_relaxed) ? "event pairs (nothing but graphs)" : "";
+    if (!activity_ || over_.load()) return "event pairs (" + why_events_ + ")";
+    return many_.load(std::memory_order_relaxed) ? "CUPTI, graphs by event pairs" : "CUPTI";
 }
 
 std::int32_t OpTimers::start(CUstream stream, bool many) {
     // Of records, nobody says which is the last.
+    if (many) many_.store(true, std::memory_order_relaxed);
     if (profiler::Activity* cupti = many ? nullptr : activity(); cupti && !over_.load()) {
         inside_.fetch_add(1);
         if (over_.load()) return inside_.fetch_sub(1), -1;

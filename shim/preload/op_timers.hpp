@@ -82,7 +82,7 @@ class OpTimers {
     const Settings settings_;
     std::once_flag opened_;
     std::string why_events_;                         // fixed once told_
-    std::atomic<bool> told_{false};
+    std::atomic<bool> told_{false}, many_{false};    // activity() was asked; something was timed that is many pieces of work
     std::unique_ptr<profiler::Activity> activity_;   // fixed once opened, closed by close()
     std::atomic<std::int64_t> attached_ns_{0};       // since when it is; 0: it is not, or not yet
     std::atomic<std::uint32_t> next_{0};             // op that CUPTI is told of

@@ -55,7 +55,7 @@ void Refusals::note(pager::DevicePager& device, const char* what, std::size_t wa
         std::string list;
         for (std::size_t i = 0; i < std::min(all.size(), kShown); ++i) list += fmt::format("{}{} ({}{})", i ? ", " : "", human(all[i].bytes), all[i].slab ? "small allocations, " : "", all[i].on_host ? "on the host" : "on the device");
         log::error("  the largest: {}", list.empty() ? "none" : list);
-        if (seen.bytes.value) log::error("  the largest op so far: {}, {}", seen.name, human(static_cast<std::size_t>(seen.bytes.value)));
+        if (seen.bytes.value) log::error("  the largest op {}: {}, {}", seen.among ? fmt::format("of the {} that were looked at", seen.among) : "so far", seen.name, human(static_cast<std::size_t>(seen.bytes.value)));
         const std::string or_on_host = enough_host > memory.host_budget ? fmt::format(", or UDNNMEM_HOST_BUDGET={} with this device budget", enough_host) : "";
         log::error("  it takes at least UDNNMEM_BUDGET={} with this host budget{}, and more if more is asked for later", enough, or_on_host);
     }

@@ -268,10 +268,11 @@ void Session::open_trace() {
             std::lock_guard lock(lines_mutex_);
             lines += std::exchange(lines_, {});
         }
-        if (!executor_ || !last) return lines;
+        if (!executor_) return lines;
+        for (const profiler::RunTimes& t : executor_->shortest(last)) lines += profiler::line_of(t);
+        if (!last) return lines;
         for (const profiler::RunSequence& s : executor_->sequences()) lines += profiler::line_of(s);
         for (const profiler::Adaptation& a : executor_->adaptations()) lines += profiler::line_of(a);
-        for (const profiler::RunTimes& t : executor_->shortest()) lines += profiler::line_of(t);
         for (const profiler::RunStep& s : executor_->steps()) lines += profiler::line_of(s);
         for (const profiler::NotReplayable& r : executor_->not_replayable()) lines += profiler::line_of(r);
         for (const profiler::Misprediction& m : executor_->mispredictions()) lines += profiler::line_of(m);

@@ -321,6 +321,7 @@ function legend() {
     : colouring === "idle" ? [["device", "always in use"], ["host", "nearly always idle"]]
     : [["device", "buffer of the iteration"], ["persistent", "outlives the iteration"]];
   if (view.observed) items.push(["host", colouring === "idle" ? "evicted to the host" : "on the host"], ["in", "copied in"], ["out", "copied out"], ["stall", "a launch waited"]);
+  if (view.observed && view.link.marks.length) items.push(["mark", "given up without a copy, and other events"]);
   if (view.observed && view.away.dropped.some((d) => d)) items.push(["dropped", "dropped, to be computed again"]);
   $("legend").replaceChildren(...items.map(([c, text]) => { const s = element("span", text), i = element("i"); i.style.background = `var(--${c})`; s.prepend(i); return s; }));
 }
@@ -569,7 +570,7 @@ const times = (n) => `${count(n)} time${n === 1 ? "" : "s"}`;
 
 // How the program orders its ops, and what timed them.
 function order_text(i) {
-  return (i.streams > 1 || i.host_waits ? ` ${count(i.streams)} stream${i.streams === 1 ? "" : "s"}, of which one waits for another ${times(i.stream_waits)}; the host waits for the device ${times(i.host_waits)}.` : "") +
+  return (i.streams > 1 || i.host_waits ? ` ${count(i.streams)} stream${i.streams === 1 ? "" : `s, of which one waits for another ${times(i.stream_waits)}`}; the host waits for the device ${times(i.host_waits)}.` : "") +
     (i.timed_by ? ` Times by ${i.timed_by}.` : "");
 }
 

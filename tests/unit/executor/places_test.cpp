@@ -142,6 +142,10 @@ TEST_CASE_METHOD(Followed, "iterations that were followed stay counted when thei
         }
     const std::uint64_t iterations = executor.figures().iterations;
     REQUIRE(iterations > 0);
+    const std::size_t told = executor.shortest(false).size();   // once it was followed four times
+    CHECK(told == (iterations >= 4));
+    CHECK(executor.shortest(false).empty());
+    CHECK(executor.shortest(true).size() == 1);
     for (std::size_t i = 1; i < loops.size(); ++i) {
         executor.learned(loop_over(loops[i], i + 1));
         REQUIRE(known(static_cast<long>(i) + 1));

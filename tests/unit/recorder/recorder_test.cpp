@@ -667,8 +667,76 @@ TEST_CASE("where nothing came of what was told the recorder rests until it is as
     REQUIRE(recorder.hears_ops());
     CHECK(parsed(steps(small, 4)).ops.size() == static_cast<std::size_t>(small.ops()));   // of the same kernels, and shorter
     spare = false;
-    CHECK(steps(small, 200).empty());
+    const std::string last = steps(small, 200);   // how often which was there
+    CHECK((std::count(last.begin(), last.end(), '\n') == 2 && last.find("\"kind\":\"repeated\",\"ops\":37") == 1));
     CHECK_FALSE(recorder.on());
+}
+
+TEST_CASE("of several iterations the trace shows the one that was most of the run") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 6, .recorder = recorder};
+    program.start();
+    const bool mostly_training = GENERATE(true, false);
+    std::string text;
+    for (int i = 0; i < (mostly_training ? 60 : 3); ++i) program.step(), text += recorder.drain(false);
+    for (int i = 0; i < 40; ++i) {   // of other kernels: told too
+        for (int k = 0; k < 10; ++k) program.op("score", {{program.weights[MadeUp::at(k % 6)]}, {program.input}});
+        for (int k = 0; k < 10; ++k) program.op("rank", {{program.weights[MadeUp::at(k % 6)]}, {program.input}});
+        text += recorder.drain(false);
+    }
+    text += recorder.drain(true);
+    REQUIRE(text.find("\"name\":\"rank\"") != std::string::npos);
+    REQUIRE(text.find("\"name\":\"update\"") != std::string::npos);
+    CHECK(parsed(text).ops.size() == (mostly_training ? 19u : 20u));
+    // What was followed says more: the other one, by its length and time.
+    const Trace shown = parsed(text), last = parsed(text.substr(0, text.find("{\"kind\":\"repeated\"")));
+    CHECK(last.ops.size() == 20);
+    const Trace first = parsed(text.substr(0, text.find("{\"kind\":\"learned\"", 5)));
+    CHECK(first.ops.size() == 19);
+    const auto followed = [](const Trace& t, int iterations) {
+        return "{\"kind\":\"sequence\",\"id\":0,\"ops\":" + std::to_string(t.ops.size()) + ",\"iterations\":" + std::to_string(iterations) + ",\"learned_ns\":" + std::to_string(t.header.ideal.value) + "}\n";
+    };
+    CHECK(parsed(text + followed(first, 5) + followed(last, 4)).ops.size() == 19);
+    CHECK(parsed(text + followed(first, 4) + followed(last, 5)).ops.size() == 20);
+    CHECK(parsed(text + followed(first, 0)).ops.size() == shown.ops.size());
+}
+
+TEST_CASE("two waits of the host in a row are two, however they come") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 4, .recorder = recorder};
+    program.start();
+    std::string text;
+    for (int i = 0; i < 10 && text.empty(); ++i) {
+        program.stream = 1;
+        program.step();
+        recorder.event_recorded(30, 1);
+        program.stream = 2;
+        program.op("other", {{program.input, Mode::read}});
+        recorder.host_waited(0, 29);   // an old event, long done
+        recorder.host_waited(0, 30);
+        recorder.host_waited(2, 0);
+        text = recorder.drain(false);
+    }
+    CHECK(parsed(text).ops[0].host_waited == OpIndex(program.ops()));
+}
+
+TEST_CASE("a stream that only hands a wait on is waited for by what it waits for") {
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 4, .recorder = recorder};
+    program.start();
+    std::string text;
+    for (int i = 0; i < 10 && text.empty(); ++i) {
+        program.stream = 1;
+        program.step();
+        recorder.event_recorded(30, 1);
+        recorder.stream_waits(2, 30);
+        recorder.event_recorded(31, 2);
+        recorder.stream_waits(3, 31);
+        program.stream = 3;
+        program.op("other", {{program.input, Mode::read}});
+        text = recorder.drain(false);
+    }
+    CHECK(parsed(text).ops.back().waits == std::vector{OpIndex(program.ops() - 1)});
 }
 
 TEST_CASE("the recorder is asked again so often, and no more") {
