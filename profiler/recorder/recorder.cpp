@@ -31,12 +31,17 @@ Recorder::~Recorder() {
 bool Recorder::op(ObservedOp& op) noexcept {
     op.after_gap = gap_.load(std::memory_order_relaxed) && gap_.exchange(false);
     std::uint64_t turn = 0;
-    if (!ring_.push(op, turn)) {
+    if (!push(op, turn)) {
         delete op.more;
         missed();
         return false;
     }
-    if (op.told == Told::op) newest_op_.store(turn, std::memory_order_relaxed);
+    newest_op_.store(turn, std::memory_order_relaxed);
+    return true;
+}
+
+bool Recorder::push(const ObservedOp& record, std::uint64_t& turn) noexcept {
+    if (!ring_.push(record, turn)) return false;
     if (settings_.wake && (turn + 1) % (ring_.capacity() / 4) == 0) settings_.wake();
     return true;
 }
@@ -46,7 +51,8 @@ void Recorder::order(Told told, std::uint64_t stream, std::uint64_t event) noexc
     record.told = told;
     record.stream = stream;
     record.event = event;
-    op(record);
+    std::uint64_t turn = 0;
+    push(record, turn);   // where there is no room the search goes on without it
 }
 
 void Recorder::host_waited(std::uint64_t stream, std::uint64_t event) noexcept {

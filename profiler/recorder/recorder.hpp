@@ -62,7 +62,7 @@ class Recorder {
     bool timing() const noexcept { return timing_.load(std::memory_order_relaxed); }  // ops should carry a timer
 
     bool op(ObservedOp& op) noexcept;  // takes `more`; false: it was dropped, its timer stays the caller's
-    // What orders ops, after the call that did; told in their place among them, and like them dropped where the ring is full.
+    // What orders ops, after the call that did; told in their place among them, or not at all where the ring is full.
     void event_recorded(std::uint64_t event, std::uint64_t stream) noexcept { order(Told::event_recorded, stream, event); }
     void stream_waits(std::uint64_t stream, std::uint64_t event) noexcept { order(Told::stream_waits, stream, event); }
     // For `event`, else for what is on `stream`, else for everything. A program that goes on asking with nothing new submitted tells nothing more.
@@ -105,6 +105,7 @@ class Recorder {
         Position at;
         std::int32_t timer;
     };
+    bool push(const ObservedOp& record, std::uint64_t& turn) noexcept;
     void order(Told told, std::uint64_t stream, std::uint64_t event) noexcept;
     void note(std::uint64_t address, std::uint64_t bytes, Life::Kind kind, std::int32_t tag) noexcept;
     void find(Position begin, Position period);

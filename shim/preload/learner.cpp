@@ -25,7 +25,7 @@ std::uint64_t stream_number(CUstream stream) noexcept {
     if (stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD) return handle;
     CUcontext context = nullptr;
     if (static const auto ask = UDNNMEM_REAL(cuCtxGetCurrent); ask) ask(&context);
-    return reinterpret_cast<std::uintptr_t>(context) * 4 + handle;   // no other handle is odd, or beside one of a context's
+    return reinterpret_cast<std::uintptr_t>(context) * 4 + handle;   // above all handles
 }
 
 Learner::Learner(bool keep_lines, OpTimers::Settings timing, Found found, std::function<bool()> spare) : timers(timing), recorder(settings(std::move(found), std::move(spare))), keep_lines_(keep_lines) {}

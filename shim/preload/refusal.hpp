@@ -19,6 +19,8 @@ class Refusals {
     // `wanted`: bytes of the allocation that was refused, or of what the op names. `what` says which call. `largest`: of the ops so
     // far. Nothing throws.
     void note(pager::DevicePager& device, const char* what, std::size_t wanted, bool op, const profiler::Recorder::LargestOp& largest) noexcept;
+    // note() would say nothing any more.
+    bool enough_told() const noexcept { return count_.load(std::memory_order_relaxed) >= kMost; }
     // Lines for the trace since the last call; empty as a rule.
     std::string take_lines();
 

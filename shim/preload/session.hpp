@@ -55,6 +55,7 @@ class Session final : public pager::Sink {
     }
     // The program is told CUDA_ERROR_OUT_OF_MEMORY.
     void refused(pager::DevicePager& device, const char* what, std::size_t wanted, bool op) noexcept {
+        if (refusals_.enough_told()) return;
         refusals_.note(device, what, wanted, op, learner_ ? learner_->largest_op() : profiler::Recorder::LargestOp());
         if (trace_) trace_->start();  // also before the first launch
     }
