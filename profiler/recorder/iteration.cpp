@@ -130,7 +130,7 @@ Iteration iteration_at(const History& history, Position begin, Position period) 
         const Nanoseconds took = durations[static_cast<std::size_t>(at - begin)];
         op.start = seen.start;
         op.duration = took.value >= 0 ? took : Nanoseconds(measured ? sum / measured : 0);
-        // Of the next one, whose first ops come after an iteration.
+        // As in the iteration after it, where that is known: this one may be the first, whose first ops come after something else.
         const Position later = at + period < history.end() ? period : 0;
         const History::Op& ordered = history.op(at + later);
         for (const Position waits : history.waits(ordered))

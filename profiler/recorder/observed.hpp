@@ -18,7 +18,8 @@ struct Touch {
     bool led = false;           // the op was not given it: a table of addresses that it was given leads there
 };
 
-// The host waits for `event`, else for what is on `stream`, else for everything.
+// event_recorded: `event` on `stream`. stream_waits: `stream` for `event`. host_waited: the host, for `event`, else for what is on
+// `stream`, else for everything.
 enum class Told : std::uint8_t { op, event_recorded, stream_waits, host_waited };
 
 struct ObservedOp {

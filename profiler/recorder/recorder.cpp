@@ -192,9 +192,11 @@ bool Recorder::news(Position begin, Position period) const { return period > tol
 void Recorder::told() {
     told_kernels_.add(history_, found_begin_, found_begin_ + found_period_);
     if (iterated_.size() < kMostIterated) {
-        repeats_ = static_cast<std::ptrdiff_t>(iterated_.size());
-        iterated_.push_back({found_begin_, found_period_, print_of(found_begin_, found_period_), finder_.held()});
-        if (!finder_.period()) repeats_ = -1;
+        const std::uint64_t print = print_of(found_begin_, found_period_);
+        const Position period = finder_.period();   // by now it may be another one
+        const bool goes_on = period && found_period_ % period == 0 && history_.end() - found_period_ >= history_.begin() && print_of(history_.end() - found_period_, found_period_) == print;
+        if (goes_on) repeats_ = static_cast<std::ptrdiff_t>(iterated_.size());
+        iterated_.push_back({found_begin_, found_period_, print, goes_on ? finder_.held() : 2 * found_period_});
     }
     told_period_ = std::max(told_period_, std::exchange(found_period_, 0));
     told_any_ = true;

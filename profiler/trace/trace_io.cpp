@@ -44,17 +44,12 @@ public:
     void end() {
         if (learned_ && !lacks_ops()) keep();
         if (kept_.empty()) return;
-        const Kept* most = &kept_.back();
-        std::int64_t ops = 0;
-        for (const Repeats& r : repeats_)
-            for (const Kept& k : kept_)
-                if (r.ops > ops && r.period == static_cast<std::int64_t>(k.trace.ops.size()) && (r.first_op >= 0 ? r.first_op == k.first_op : r.learned == k.learned)) most = &k, ops = r.ops;
-        for (const Kept& k : kept_)
-            if (&k == most) {
-                expected_ = static_cast<std::int64_t>(k.trace.ops.size());
-                times_ = k.times;
-            }
-        trace_ = most->trace;
+        const Kept* shown = most_followed();
+        if (!shown) shown = longest_repeated();
+        if (!shown) shown = &kept_.back();
+        expected_ = static_cast<std::int64_t>(shown->trace.ops.size());
+        times_ = shown->times;
+        trace_ = shown->trace;
     }
     bool lacks_ops() const { return static_cast<std::int64_t>(trace_.ops.size()) < expected_; }   // that the run said are there
     bool header_seen() const { return header_seen_; }
@@ -63,6 +58,14 @@ public:
     Trace& trace() { return trace_; }
 
 private:
+    struct Kept {
+        Trace trace;
+        std::int64_t learned, first_op, times;   // ns that it took by its record, ops of the run before it, ns of its ops
+    };
+    struct Repeats {
+        std::int64_t period = 0, first_op = -1, learned = -1, ops = 0;   // the last: ops of the run that it was
+    };
+
     bool take_header(Record& record) {
         if (header_seen_) return record.fail("kind", "a trace has one header, this is the second");
         header_seen_ = true;
@@ -94,7 +97,24 @@ private:
         kept_.push_back({trace_, learned_ns_, first_op_, times_});
     }
 
-    // Each whole iteration so far, the newest one last.
+    // Null: nothing was followed, or most of what was is none of those here, as a stored one.
+    const Kept* most_followed() const {
+        const auto followed = std::max_element(followed_.begin(), followed_.end(), [](const Repeats& a, const Repeats& b) { return a.ops < b.ops; });
+        const Kept* found = nullptr;
+        for (const Kept& k : kept_)
+            if (followed != followed_.end() && followed->period == static_cast<std::int64_t>(k.trace.ops.size()) && followed->learned == k.learned) found = &k;
+        return found;
+    }
+    const Kept* longest_repeated() const {
+        const Kept* found = nullptr;
+        std::int64_t ops = 0;
+        for (const Repeats& r : repeated_)
+            for (const Kept& k : kept_)
+                if (r.ops > ops && r.period == static_cast<std::int64_t>(k.trace.ops.size()) && r.first_op == k.first_op) found = &k, ops = r.ops;
+        return found;
+    }
+
+    // Each iteration so far, the newest one, of which ops may still come, last.
     template <class Each>
     void each(Each act) {
         for (Kept& k : kept_) act(k.trace, k.learned, k.times);
@@ -105,7 +125,7 @@ private:
     bool take_repeated(Record& record) {
         Repeats r;
         if (!record.read_integer("ops", 0, most_ops, r.period) || !record.read_integer("first_op", 0, most, r.first_op) || !record.read_integer("for_ops", 0, most, r.ops)) return false;
-        if (!followed_) repeats_.push_back(r);
+        repeated_.push_back(r);
         return true;
     }
     // ... and, which says more, followed to its end.
@@ -114,9 +134,7 @@ private:
         std::int64_t iterations = 0;
         if (!record.read_integer_or("ops", 0, most, 0, r.period) || !record.read_integer_or("iterations", 0, most, 0, iterations) || !record.read_integer_or("learned_ns", -1, most, -1, r.learned)) return false;
         r.ops = r.period > 0 ? std::min(iterations, most / r.period) * r.period : 0;
-        if (r.learned < 0 || !r.ops) return true;
-        if (!std::exchange(followed_, true)) repeats_.clear();
-        repeats_.push_back(r);
+        if (r.learned >= 0 && r.ops) followed_.push_back(r);
         return true;
     }
 
@@ -124,10 +142,12 @@ private:
     bool take_unchanged(Record& record) {
         std::int64_t ops = 0, at = 0;
         std::vector<std::int64_t> buffers;
-        if (!record.read_integer("ops", 0, most_ops, ops) || !record.read_integer("op", 0, most_ops, at) || !record.read_integers("buffers", 0, INT32_MAX, buffers)) return false;
+        std::string name;
+        if (!record.read_text_or("name", "", name) || !record.read_integer("ops", 0, most_ops, ops) || !record.read_integer("op", 0, most_ops, at) || !record.read_integers("buffers", 0, INT32_MAX, buffers)) return false;
         each([&](Trace& trace, std::int64_t, std::int64_t) {
             if (ops != static_cast<std::int64_t>(trace.ops.size()) || at >= ops) return;
             TraceOp& op = trace.ops[static_cast<std::size_t>(at)];
+            if (!name.empty() && name != op.name) return;   // another iteration, of as many ops
             std::erase_if(op.writes, [&](BufferId id) {
                 const std::int32_t run_id = trace.buffers[static_cast<std::size_t>(id.value)].run_id;
                 return run_id >= 0 && std::find(buffers.begin(), buffers.end(), run_id) != buffers.end() && std::find(op.reads.begin(), op.reads.end(), id) != op.reads.end();
@@ -234,16 +254,9 @@ private:
     }
 
     Trace trace_;
-    struct Kept {
-        Trace trace;
-        std::int64_t learned, first_op, times;   // ns that it took by its record, ops of the run before it, ns of its ops
-    };
     std::vector<Kept> kept_;
-    struct Repeats {
-        std::int64_t period = 0, first_op = -1, learned = -1, ops = 0;   // by one of them it is known; ops of the run that it was
-    };
-    std::vector<Repeats> repeats_;
-    bool learned_ = false, followed_ = false;    // trace_ is one that a run learned; repeats_ is of sequences
+    std::vector<Repeats> repeated_, followed_;
+    bool learned_ = false;                       // trace_ is one that a run learned
     std::int64_t learned_ns_ = 0, first_op_ = 0;
     std::int64_t expected_ = 0;   // ops of trace_; 0: not said
     bool header_seen_ = false;

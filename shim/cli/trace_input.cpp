@@ -28,7 +28,7 @@ std::string damage_of(const profiler::RunRecord& run) {
 RanOn ran_on(const profiler::RunRecord& run) {
     RanOn on;
     Bytes budget;   // of all devices: which buffers were where is not told
-    for (const profiler::RunConfig& config : run.configs) budget += config.budget;
+    for (const profiler::RunConfig& config : run.configs) budget += std::min(config.budget, Bytes::max() - budget);
     if (budget.value > 0) on.memory = budget;
     if (!run.configs.empty() && run.configs[0].host_budget.value > 0) on.host = run.configs[0].host_budget;
     if (!run.links.empty() && run.links[0].in_bytes_per_second > 0 && run.links[0].out_bytes_per_second > 0) on.links = Links{run.links[0].in_bytes_per_second, run.links[0].out_bytes_per_second};

@@ -128,6 +128,7 @@ void Course::timed(const OpClock::Timed& t) {
     shortest = std::min(shortest, t.took.value);
 }
 
+Nanoseconds Course::ideal() const { return Nanoseconds(std::accumulate(shortest_.begin(), shortest_.end(), std::int64_t{0})); }
 profiler::RunTimes Course::shortest() const { return {sequence.plan_trace.header.ideal, shortest_}; }
 
 void Course::held(std::int32_t step, const pager::Buffer& b, pager::Residency found, Nanoseconds waited) {
@@ -211,7 +212,6 @@ Course::Judgement Course::judge() {
 
 Course::Figures Course::figures() const {
     Figures f = figures_;
-    f.ideal = Nanoseconds(std::accumulate(shortest_.begin(), shortest_.end(), std::int64_t{0}));
     f.demand = ways_.front().typical();
     f.by_plan = ways_.back().rows != nullptr;
     // The newest plan, or the one before it, as long as no iteration of it was timed.

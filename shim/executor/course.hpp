@@ -109,12 +109,13 @@ class Course {
     struct Figures {
         std::uint64_t iterations = 0, planned_iterations = 0;   // followed from end to end; of those, by a plan
         std::uint64_t given_up = 0;
-        Nanoseconds ideal{0};                                   // of an iteration, with everything resident: the shortest of all its ops
-        Nanoseconds promised{0}, demand{0}, planned{0};         // the same, medians measured. 0: none
+        Nanoseconds promised{0}, demand{0}, planned{0};         // of an iteration; medians measured. 0: none
         bool by_plan = false;
         Bytes peak_promised{0}, peak{0};
     };
     Figures figures() const;
+    std::uint64_t iterations() const { return figures_.iterations; }
+    Nanoseconds ideal() const;                  // of an iteration, with everything resident: the shortest of all its ops
 
     // The planning thread's.
     enum class Stage { fresh, watching, unproven, proving, proven, planned, improving };

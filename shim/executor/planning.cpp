@@ -41,7 +41,7 @@ std::int64_t takers(const profiler::Trace& trace) {
 // Without what it does with buffers that are left out, which is worth nothing to it.
 policy::Plan without(const policy::Plan& plan, const std::vector<bool>& left_out) {
     policy::Plan rest = plan;
-    const auto out = [&](BufferId b) { return left_out[static_cast<std::size_t>(b.value)]; };
+    const auto out = [&](BufferId b) { return static_cast<std::size_t>(b.value) < left_out.size() && left_out[static_cast<std::size_t>(b.value)]; };
     std::erase_if(rest.start_evicted, out);
     std::erase_if(rest.actions, [&](const policy::Action& a) { return a.what != policy::Do::replay && out(a.buffer); });
     return rest;
@@ -53,9 +53,13 @@ policy::Plan without(const policy::Plan& plan, const std::vector<bool>& left_out
 // plan: the largest of its buffers stays where it is, in host memory before long, until what is left of each op fits.
 void Executor::leave_out_too_large(Course& course) {
     profiler::Trace& trace = course.seen;
+    for (std::size_t b = 0; b < course.left_out.size(); ++b)   // by another budget, maybe
+        if (course.left_out[b]) trace.buffers[b].bytes = course.sequence.plan_trace.buffers[b].bytes;
+    course.left_out.clear();
     for (int left = 0; left < kMostLeftOut; ++left) {
         const policy::Liveness live(trace);
-        if (live.largest_working_set() <= machine(course).memory) return;
+        const Bytes memory = machine(course).memory;
+        if (live.largest_working_set() <= memory) return;
         std::size_t op = 0;
         while (live.working_set(op) < live.largest_working_set()) ++op;
         const auto named = live.buffers_of(op);
@@ -63,7 +67,7 @@ void Executor::leave_out_too_large(Course& course) {
         const auto largest = std::max_element(named.begin(), named.end(), [&](std::int32_t a, std::int32_t b) { return bytes(a) < bytes(b); });
         if (largest == named.end() || !bytes(*largest).value) return;
         settings_.say("sequence " + std::to_string(course.id) + ": op " + std::to_string(op) + ", " + trace.ops[op].name + ", needs " + std::to_string(live.largest_working_set().value) + " bytes, more than the " +
-                      std::to_string(machine(course).memory.value) + " that buffers can move in: " + std::to_string(bytes(*largest).value) + " of them stay where they are, and it runs from host frames");
+                      std::to_string(memory.value) + " that buffers can move in: " + std::to_string(bytes(*largest).value) + " of them stay where they are, and it runs from host frames");
         course.left_out.resize(trace.buffers.size());
         course.left_out[static_cast<std::size_t>(*largest)] = true;
         trace.buffers[static_cast<std::size_t>(*largest)].bytes = Bytes(0);
@@ -132,7 +136,7 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     const std::string what = "sequence " + std::to_string(course.id) + " of " + std::to_string(trace.ops.size()) + " ops";
     if (!outcome.valid) {
         const Bytes least = policy::Liveness(trace).largest_working_set();
-        const std::string why = least <= machine.memory ? outcome.error : "its largest op alone needs " + std::to_string(least.value) + " bytes of the " + std::to_string(machine.memory.value) + " that buffers can move in: it runs from host frames";
+        const std::string why = least <= machine.memory ? outcome.error : "its largest op alone needs " + std::to_string(policy::Liveness(course.sequence.plan_trace).largest_working_set().value) + " bytes of the " + std::to_string(machine.memory.value) + " that buffers can move in: it runs from host frames";
         settings_.say("no plan for " + what + ": " + why);
         if (why_not) *why_not = why;
         return nullptr;

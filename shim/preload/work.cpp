@@ -1,6 +1,8 @@
 // Handlers of work that is submitted: launches, copies, memsets, and nodes of graphs as they are made.
 #include "shim/preload/work.hpp"
 
+#include <algorithm>
+
 #include "shim/pager/rules.hpp"
 #include "shim/preload/captured_calls.hpp"
 #include "shim/preload/handlers.hpp"
@@ -73,6 +75,12 @@ CUresult let_pointers_escape(Session& s, const Work& w) {
 }
 
 namespace {
+// Whether the host has waited for the op when the call returns: of copies that reach memory of its own, not of those from device to
+// device, nor of fills.
+bool host_waits(const Pager& p, const Work& w) {
+    return w.blocking && w.kind == WorkKind::copy && !std::all_of(w.spans, w.spans + w.span_count, [&](const Span& s) { return p.in_arena(s.address); });
+}
+
 const char* name_of(const Work& w) { return w.launch ? w.launch->layout->name : w.entry_point; }
 
 // Freed memory may still be mapped, so the driver would not see that the call is wrong.
@@ -120,7 +128,7 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
     const CUresult result = submit();
     drivers = true;
     if (plan && result == CUDA_SUCCESS) plan->submitted(place, op);
-    seen.submitted(name_of(w), shape_of(w), w.blocking, result);
+    seen.submitted(name_of(w), shape_of(w), host_waits(p, w), result);
     if (op.captured && s->learning()) captured::note(w.stream);
     entered.leave(result);
     if (plan && result == CUDA_SUCCESS) plan->after(place, op);

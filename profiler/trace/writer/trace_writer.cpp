@@ -130,7 +130,7 @@ struct TraceWriter::State {
         }
         if (settings.more) {
             const std::string text = settings.more(last);
-            // Few and bounded (iterations, refusals): of a full file they have a quarter more.
+            // Few and bounded (iterations, refusals, shortest times): of a full file they have a quarter more.
             if (full) beyond += static_cast<std::int64_t>(text.size());
             if (last || beyond <= settings.longest.value / 4) lines += text;
             else if (!text.empty()) dropped.fetch_add(1, std::memory_order_relaxed);

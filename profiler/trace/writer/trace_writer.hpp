@@ -7,7 +7,7 @@
 //     costs the trace and one warning line, never the run.
 //   - What was said at least a second ago is in the file, whole lines: a killed process loses no more.
 //   - Time and space are bounded: a full queue or a full file drops events and counts them; further lines
-//     (iterations, refusals), what is told at the end, and the last summary, are written all the same.
+//     (iterations, refusals, shortest times), what is told at the end, and the last summary, are written all the same.
 //   - In a forked child every call does nothing. No method throws.
 #pragma once
 

@@ -135,7 +135,7 @@ TEST_CASE("what an iteration takes with everything resident is the shortest that
         two.plan_trace.header.ideal += Nanoseconds(ns);
     }
     Course course(0, std::move(two), {}, nullptr, nullptr);
-    CHECK(course.figures().ideal == Nanoseconds(150));
+    CHECK(course.ideal() == Nanoseconds(150));
     std::uint64_t last_tag = 0;
     const auto timed = [&](std::int32_t step, std::int64_t ns) { course.timed({course.way(), step, Nanoseconds(0), Nanoseconds(ns)}); };
     course.offer(Runs::plan(1));
@@ -144,7 +144,7 @@ TEST_CASE("what an iteration takes with everything resident is the shortest that
     course.offer(Runs::plan(1));
     course.begin(last_tag);
     timed(0, 90);
-    CHECK(course.figures().ideal == Nanoseconds(120));
+    CHECK(course.ideal() == Nanoseconds(120));
     CHECK(course.shortest().learned == Nanoseconds(150));
     CHECK(course.shortest().ops == std::vector<std::int64_t>{70, 50});
 }

@@ -699,6 +699,9 @@ TEST_CASE("of several iterations the trace shows the one that was most of the ru
     CHECK(parsed(text + followed(first, 5) + followed(last, 4)).ops.size() == 19);
     CHECK(parsed(text + followed(first, 4) + followed(last, 5)).ops.size() == 20);
     CHECK(parsed(text + followed(first, 0)).ops.size() == shown.ops.size());
+    // Most of it was a stored one, of which this file has no ops.
+    const std::string stored = "{\"kind\":\"sequence\",\"id\":0,\"ops\":50,\"iterations\":900,\"learned_ns\":7}\n";
+    CHECK(parsed(text + stored + followed(mostly_training ? last : first, 4)).ops.size() == shown.ops.size());
 }
 
 TEST_CASE("two waits of the host in a row are two, however they come") {
