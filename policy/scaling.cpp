@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -13,6 +14,13 @@ using profiler::Trace;
 using profiler::TraceOp;
 
 constexpr std::int64_t start_cost = 4000;  // ns of an op that no batch shortens: the latency of a kernel
+
+// By one run it may be known what an op does not write, by another not.
+std::vector<BufferId> named(const TraceOp& op) {
+    std::vector<BufferId> all;
+    std::set_union(op.reads.begin(), op.reads.end(), op.writes.begin(), op.writes.end(), std::back_inserter(all));
+    return all;
+}
 
 // Which buffers grow with the batch, by what they are used for.
 std::vector<char> find_growing(const Trace& trace) {
@@ -80,7 +88,7 @@ Expected<BatchModel> BatchModel::fit(std::span<const Trace> traces) {
         if (other.ops.size() != first.ops.size() || other.buffers.size() != first.buffers.size()) return wrong(fmt::format("{} and {} are not of one network: {} and {} ops, {} and {} buffers", first.header.name, other.header.name, first.ops.size(),
                                                                                                                               other.ops.size(), first.buffers.size(), other.buffers.size()));
         for (std::size_t k = 0; k < first.ops.size(); ++k)
-            if (other.ops[k].reads != first.ops[k].reads || other.ops[k].writes != first.ops[k].writes)
+            if (named(other.ops[k]) != named(first.ops[k]))
                 return wrong(fmt::format("{} and {} are not of one network: op {} names other buffers", first.header.name, other.header.name, k));
     }
     if (model.traces_.size() == 1) model.grows_ = find_growing(first);

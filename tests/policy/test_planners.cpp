@@ -301,6 +301,15 @@ TEST_CASE("a batch size is predicted from another", "[scaling]") {
         REQUIRE(line);
         CHECK(Liveness(line->at(other->header.batch)).peak() == theirs.peak());
         CHECK(Liveness(line->at(one->header.batch)).ideal() == Liveness(*one).ideal());
+        // Of one run it is known that an op writes less than it names, of the other not.
+        profiler::Trace seen = *other;
+        for (profiler::TraceOp& op : seen.ops)
+            std::erase_if(op.writes, [&](BufferId b) { return std::binary_search(op.reads.begin(), op.reads.end(), b); });
+        const profiler::Trace less[] = {*one, seen};
+        CHECK(BatchModel::fit(less));
+        seen.ops[1].reads.clear(), seen.ops[1].writes.clear();
+        const profiler::Trace unlike[] = {*one, seen};
+        CHECK_FALSE(BatchModel::fit(unlike));
     }
     profiler::Trace unknown;
     unknown.header.name = "x";
