@@ -6,6 +6,8 @@
 // largest size, which the driver keeps.
 #include "interpose/internal.hpp"
 
+#include <cstring>
+
 #include "interpose/foreign_pools.hpp"
 #include "interpose/nccl.hpp"
 
@@ -338,7 +340,7 @@ HOOK(cuTensorMapSetAllocationClass, (CUtensorMap * map, CUtensorMapAllocClass wa
     Guard up;
     CUtensorMap before;
     const bool told = up && map != nullptr && up->tensor_map_changed;
-    if (told) before = *map;
+    if (told) std::memcpy(static_cast<void*>(&before), static_cast<const void*>(map), sizeof before);   // one that is not aligned is the driver's to refuse
     const CUresult result = REAL(cuTensorMapSetAllocationClass)(map, wanted, in_force);
     if (told && result == CUDA_SUCCESS) up->tensor_map_changed(&before, map);
     return result;

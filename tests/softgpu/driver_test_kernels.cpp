@@ -167,7 +167,8 @@ TEST_CASE("a kernel on freed, foreign or pageable memory faults; the context is 
 TEST_CASE("images that cannot run are refused") {
     Context c;
     CUmodule m;
-    CHECK(cuModuleLoadData(&m, "\x7f" "ELF\2\1\1") == CUDA_ERROR_NO_BINARY_FOR_GPU);
+    const char machine_code[64] = "\x7f" "ELF\2\1\1";   // a header's bytes
+    CHECK(cuModuleLoadData(&m, machine_code) == CUDA_ERROR_NO_BINARY_FOR_GPU);
     CHECK(cuModuleLoadData(&m, "no image at all") == CUDA_ERROR_INVALID_IMAGE);
     char log[400] = "";
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
