@@ -28,11 +28,19 @@ using Submit = FunctionRef<CUresult()>;
 // What an op does to a span of addresses. `overwrite`: every byte is written and none is read.
 enum class Access : std::uint8_t { read, write, overwrite, read_write };
 
-// `address` may be any pointer (device, host, managed); whoever reads a span keeps those that are his.
+// Of a box of more than one row: `depth` slices of `height` rows of `width` bytes; rows are `pitch` bytes apart, slices `slice`.
+struct Rows {
+    std::size_t width = 0, pitch = 0, height = 1, slice = 0, depth = 1;   // width 0: it is one row
+};
+
+// `address` may be any pointer (device, host, managed); whoever reads a span keeps those that are his. A box is told as the range that
+// covers it, and by its rows.
 struct Span {
     CUdeviceptr address = 0;
     std::size_t bytes = 0;
     Access access = Access::read_write;
+    Rows rows = {};
+    std::size_t content() const { return rows.width ? rows.width * rows.height * rows.depth : bytes; }   // bytes without the gaps
 };
 
 // Where the parameters of a kernel lie in its parameter buffer. Lives as long as the process.

@@ -14,7 +14,7 @@ inline Span rows_span(CUdeviceptr at, std::size_t pitch, std::size_t width, std:
     if (width == 0 || rows == 0) return {at, 0, whole};
     const bool dense = rows == 1 || pitch == width;
     const Access partial = whole == Access::overwrite ? Access::write : whole;
-    return {at, (rows - 1) * pitch + width, dense ? whole : partial};
+    return {at, (rows - 1) * pitch + width, dense ? whole : partial, {width, pitch, rows, 0, 1}};
 }
 
 // `depth` slices of `height` rows of `width` bytes; slices are `slice_rows` rows of `pitch` bytes apart. `at`: the
@@ -27,7 +27,7 @@ inline Span box_span(CUdeviceptr at, std::size_t pitch, std::size_t slice_rows, 
     const bool dense_rows = height == 1 || pitch == width;
     const bool dense_slices = depth == 1 || (pitch == width && slice_rows == height);
     const Access partial = whole == Access::overwrite ? Access::write : whole;
-    return {at, ((depth - 1) * slice_rows + height - 1) * pitch + width, dense_rows && dense_slices ? whole : partial};
+    return {at, ((depth - 1) * slice_rows + height - 1) * pitch + width, dense_rows && dense_slices ? whole : partial, {width, pitch, height, slice_rows * pitch, depth}};
 }
 
 // The linear memory that one side of a copy names; 0 where it is an array.

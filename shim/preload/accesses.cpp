@@ -182,8 +182,17 @@ void for_each_copy(const Work& work, Body body) {
     for (std::uint32_t i = 0; i < work.span_count; ++i) {
         const Span& span = work.spans[i];
         if (span.access == Access::read) from = &span;
-        else if (from && from->bytes == span.bytes && span.bytes >= 8) body(*from, span);
+        else if (from && from->content() == span.content() && span.content() >= 8) body(*from, span);
     }
+}
+
+// Of such a copy, calls body(from, to, bytes) for each stretch, by their offsets in the two spans: what lies between rows is not copied.
+template <class Body>
+void for_each_row(const Span& from, const Span& to, Body body) {
+    if (from.bytes == from.content() && to.bytes == to.content()) return body(std::size_t{0}, std::size_t{0}, from.bytes);
+    const interpose::Rows &a = from.rows, &b = to.rows;
+    for (std::size_t z = 0; z < a.depth; ++z)
+        for (std::size_t y = 0; y < a.height; ++y) body(z * a.slice + y * a.pitch, z * b.slice + y * b.pitch, a.width);
 }
 
 // Says once of a kernel that its parameters are not known; of the first few kernels.
@@ -256,7 +265,9 @@ void name_carried(pager::Pager& pager, const Work& work, pager::Op& op) {
         if (!pager.in_arena(to.address)) return;
         const char* const data = host_readable(pager, work, from.address);
         if (!data) return;
-        for (auto [i, word, target] : pointers_in(pager, data, from.bytes, to.address)) name_word({pager, op}, word);
+        for_each_row(from, to, [&](std::size_t here, std::size_t there, std::size_t bytes) {
+            for (auto [i, word, target] : pointers_in(pager, data + here, bytes, to.address + there)) name_word({pager, op}, word);
+        });
     });
 }
 
@@ -274,18 +285,21 @@ void note_pointers_copied(pager::Pager& pager, const Work& work) {
     for_each_copy(work, [&](const Span& from, const Span& to) {
         Buffer* table = pager.find(to.address);
         if (!table) return;
-        std::vector<Buffer::Drag> targets;
-        if (Buffer* source = pager.find(from.address)) {
-            if (source->table.load(std::memory_order_acquire)) targets = source->device->pointers_of(source, from.address, from.bytes);
-            for (Buffer::Drag& d : targets) d.at += to.address - from.address;
-        } else if (const char* const data = host_readable(pager, work, from.address)) {
-            for (auto [i, word, target] : pointers_in(pager, data, from.bytes, to.address, !table->device->reaches_host()))
-                if (target != table || table->slab) targets.push_back({to.address + i, word, target});
-        } else {
-            return;
-        }
-        if (!targets.empty() || table->table.load(std::memory_order_relaxed))
-            table->device->wrote_pointers(table, to.address, to.bytes, targets);
+        Buffer* const source = pager.find(from.address);
+        const char* const data = source ? nullptr : host_readable(pager, work, from.address);
+        if (!source && !data) return;
+        for_each_row(from, to, [&](std::size_t here, std::size_t there, std::size_t bytes) {
+            const CUdeviceptr at = to.address + there;
+            std::vector<Buffer::Drag> targets;
+            if (source) {
+                if (source->table.load(std::memory_order_acquire)) targets = source->device->pointers_of(source, from.address + here, bytes);
+                for (Buffer::Drag& d : targets) d.at += at - (from.address + here);
+            } else {
+                for (auto [i, word, target] : pointers_in(pager, data + here, bytes, at, !table->device->reaches_host()))
+                    if (target != table || table->slab) targets.push_back({at + i, word, target});
+            }
+            if (!targets.empty() || table->table.load(std::memory_order_relaxed)) table->device->wrote_pointers(table, at, bytes, targets);
+        });
     });
 }
 
@@ -297,9 +311,13 @@ CUresult pointers_escaping(pager::Pager& pager, const Work& work, const std::fun
         std::vector<CUdeviceptr> addresses;
         if (Buffer* source = pager.find(from.address)) {
             if (!source->table.load(std::memory_order_acquire)) return;
-            for (const Buffer::Drag& d : source->device->pointers_of(source, from.address, from.bytes)) addresses.push_back(d.address);
+            for_each_row(from, to, [&](std::size_t here, std::size_t, std::size_t bytes) {
+                for (const Buffer::Drag& d : source->device->pointers_of(source, from.address + here, bytes)) addresses.push_back(d.address);
+            });
         } else if (const char* const data = host_readable(pager, work, from.address)) {
-            for (auto [i, word, target] : pointers_in(pager, data, from.bytes, to.address)) addresses.push_back(word);
+            for_each_row(from, to, [&](std::size_t here, std::size_t there, std::size_t bytes) {
+                for (auto [i, word, target] : pointers_in(pager, data + here, bytes, to.address + there)) addresses.push_back(word);
+            });
         }
         const bool from_host = std::strstr(work.entry_point, "HtoD"), to_host = std::strstr(work.entry_point, "DtoH");
         if (addresses.empty() || to_host || (!from_host && host_readable(pager, work, to.address))) return;

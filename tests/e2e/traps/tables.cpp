@@ -39,18 +39,33 @@ void by_host_later(World& w, CUdeviceptr table, unsigned entries, CUdeviceptr x)
   CHECK(cuMemcpyAsync(table, reinterpret_cast<CUdeviceptr>(pinned), entries * 8ul, s));
   CHECK(cuStreamSynchronize(s));
 }
-void by_rows(World&, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
-  const auto words = words_with(x, entries);
+// `width` of each `pitch` bytes, from rows that are `from_pitch` apart.
+void copy_rows(CUdeviceptr to, size_t pitch, const void* from, size_t from_pitch, size_t width, size_t height) {
   CUDA_MEMCPY2D copy{};
   copy.srcMemoryType = CU_MEMORYTYPE_HOST;
-  copy.srcHost = words.data();
-  copy.srcPitch = 16;
+  copy.srcHost = from;
+  copy.srcPitch = from_pitch;
   copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-  copy.dstDevice = table;
-  copy.dstPitch = 16;
-  copy.WidthInBytes = 16;
-  copy.Height = entries / 2;
+  copy.dstDevice = to;
+  copy.dstPitch = pitch;
+  copy.WidthInBytes = width;
+  copy.Height = height;
   CHECK(cuMemcpy2D(&copy));
+}
+void by_rows(World&, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
+  copy_rows(table, 16, words_with(x, entries).data(), 16, 16, entries / 2);
+}
+// Two words of three, the first of the second three among them.
+void by_rows_apart(World&, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
+  std::vector<CUdeviceptr> words(entries, 0x1234);
+  words[2] = x;
+  copy_rows(table, 24, words.data(), 16, 16, entries / 3);
+}
+// What is copied around it leaves it as it is.
+void around(World& w, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
+  by_host(w, table, entries, x);
+  const std::vector<CUdeviceptr> words(entries, 0x1234);
+  copy_rows(table + 8, 24, words.data(), 24, 8, entries / 3);
 }
 void by_kernel(World& w, CUdeviceptr table, unsigned entries, CUdeviceptr x) {
   CHECK(cuMemsetD8(table, 1, entries * 8ul));
@@ -361,6 +376,10 @@ const std::vector<Trap> table_traps = {
     {"table-host-untouched", Needs::moves, untouched},
     {"table-pinned-copy", Needs::moves, trap<kSmall, by_host_later>},
     {"table-rows", Needs::moves, trap<kSmall, by_rows>},
+    {"table-rows-apart", Needs::moves, trap<kSmall, by_rows_apart>},
+    {"table-rows-apart-large", Needs::moves, trap<4 * kLarge, by_rows_apart>},
+    {"table-rows-around", Needs::moves, trap<kSmall, around>},
+    {"table-rows-around-large", Needs::moves, trap<4 * kLarge, around>},
     {"table-kernel", Needs::moves, trap<kSmall, by_kernel>},
     {"table-kernel-large", Needs::moves, trap<kLarge, by_kernel>},
     {"table-kernel-moved", Needs::moves, trap<4 * kLarge, by_kernel_before>},
