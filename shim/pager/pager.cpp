@@ -278,9 +278,10 @@ void Pager::leave(Op& op, CUresult result) {
         return;
     }
     const std::uint64_t number = streams_.next();
-    const std::uint64_t bit = op.slot->bit();
+    std::uint64_t bits = op.slot->bit();
+    for (const StreamSlot* s : op.also) bits |= s->bit();
     auto note = [&](Buffer* b) {
-        if (!(b->streams.load(std::memory_order_relaxed) & bit)) b->streams.fetch_or(bit, std::memory_order_relaxed);
+        if (bits & ~b->streams.load(std::memory_order_relaxed)) b->streams.fetch_or(bits, std::memory_order_relaxed);
         std::uint64_t seen = b->last_use.load(std::memory_order_relaxed);
         while (seen < number && !b->last_use.compare_exchange_weak(seen, number, std::memory_order_release)) {
         }
@@ -290,9 +291,10 @@ void Pager::leave(Op& op, CUresult result) {
     for (std::uint32_t i = 0; i < op.count; ++i) note(op.buffers[i]);
     for (Buffer* b : op.more) note(b);
     if (op.everything) [[unlikely]]
-        for (DevicePager* d : devices()) d->note_everything(number, bit);
+        for (DevicePager* d : devices()) d->note_everything(number, bits);
     // Where the driver knows no context it has refused the op, and nothing could ever tell that it has completed.
     if (result == CUDA_SUCCESS || op.slot->context) streams_.submitted(*op.slot, number);
+    for (StreamSlot* s : op.also) streams_.submitted(*s, number);
     my_lease().close();
     if (op.slow) [[unlikely]]
         for (auto& [d, r] : op.requests) d->release(r, result == CUDA_SUCCESS);

@@ -37,6 +37,7 @@ struct Op {
     Buffer* buffers[Lease::kMany];
     std::vector<Buffer*> more;             // those beyond kMany (graphs)
     std::vector<Buffer*> overwrites;       // wholly written, not read
+    std::vector<StreamSlot*> also;         // streams beside `stream` that parts of it run on
     static constexpr std::uint32_t kFewSmall = 32;
     std::uint32_t small_count = 0;         // addresses named in slabs; more than kFewSmall: not all are listed
     CUdeviceptr small[kFewSmall];

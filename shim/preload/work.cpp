@@ -106,6 +106,7 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
     executor::Executor* const plan = plan_of(*s, w.stream);
     executor::Executor::Place place;
     try {
+        for (std::uint32_t i = 1; i < w.part_count; ++i) op.also.push_back(&p.streams().slot(w.parts[i].stream));
         if (w.kind == WorkKind::copy)
             if (const CUresult result = let_pointers_escape(*s, w); result != CUDA_SUCCESS) return result;
         name_accesses(p, w, op, seen.touches());

@@ -437,6 +437,29 @@ TEST_CASE("what is pinned to host frames is not brought in by a plan") {
     CHECK(p.gpu.violations().empty());
 }
 
+TEST_CASE("an op with parts on several streams is done when all of them are") {
+    Paged p({.device = 5, .host = 16, .lands = false, .deadline_ns = 60'000'000'000});
+    const CUdeviceptr used = p.allocate(4), other = p.allocate(4);
+    Op op;
+    p.gpu.hold(3);
+    op.also.push_back(&p.pager->streams().slot(stream_of(3)));
+    REQUIRE(p.begin(op, 2, {used}) == CUDA_SUCCESS);
+    p.pager->leave(op, CUDA_SUCCESS);
+    std::atomic<bool> launched{false};
+    std::thread waits([&] {
+        FakeGpu::set_context(1);
+        CHECK(p.launch(1, {other}) == CUDA_SUCCESS);
+        launched = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    CHECK_FALSE(launched);   // the first part has ended, the other has not
+    CHECK((p.where(used) == Residency::device || p.where(used) == Residency::evicting));
+    p.gpu.let_go(3);
+    waits.join();
+    CHECK(p.where(used) == Residency::host);
+    CHECK(p.gpu.violations().empty());
+}
+
 TEST_CASE("what is used after all while it is dropped stays, though no op named it") {
     for (const bool used : {true, false}) {
         Paged p({.device = 8, .host = 16});
