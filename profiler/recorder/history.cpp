@@ -57,9 +57,9 @@ Position History::add(const ObservedOp& seen) {
         waiting_.erase(waiting);
     }
     op.wait_count = static_cast<std::uint32_t>(waits_.size()) - op.first_wait;
-    if (host_waits_ > host_waited_) op.host_waited = host_waited_ = host_waits_;
+    if (host_knows_ > host_told_) op.host_waited = host_told_ = host_knows_;
     last_in_[op.stream] = end();
-    if (seen.blocking) host_waits_ = end();
+    if (seen.blocking) host_knows_ = end();
     ops_.push_back(op);
     return end() - 1;
 }
@@ -97,7 +97,7 @@ void History::host_waited(std::uint64_t stream, std::uint64_t event) {
     } else if (stream) {
         for_these = before(stream);
     }
-    for (const Position at : for_these) host_waits_ = std::max(host_waits_, at);
+    for (const Position at : for_these) host_knows_ = std::max(host_knows_, at);
 }
 
 void History::set_time(Position at, Nanoseconds start, Nanoseconds duration) {
@@ -122,7 +122,7 @@ void History::forget_ops() {
     uses_ = std::vector<Use>();
     waits_ = std::vector<Position>();
     last_in_.clear(), recorded_.clear(), waiting_.clear();
-    host_waits_ = host_waited_ = end() - 1;
+    host_knows_ = host_told_ = end() - 1;
     std::vector<Allocation> kept;
     for (auto& [address, index] : alive_) {
         kept.push_back(allocations_[index]);

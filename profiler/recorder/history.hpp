@@ -93,7 +93,7 @@ class History {
     std::vector<Position> waits_;
     std::unordered_map<std::uint64_t, Position> last_in_;                           // by stream: its last op
     std::unordered_map<std::uint64_t, std::vector<Position>> waiting_, recorded_;   // by stream: what its next op waits for; by event: what comes before it
-    Position host_waits_ = -1, host_waited_ = -1;                                   // for this op; and said so
+    Position host_knows_ = -1, host_told_ = -1;                                     // the last op that the host has waited for; the same, as the last op was added
     Position last_born_ = -1;
     std::uint32_t ordinal_ = 0;
 };

@@ -12,7 +12,7 @@ namespace udnnmem::profiler {
 namespace {
 constexpr std::size_t kMostMarks = 64;  // an iteration is found within so many
 constexpr std::uint64_t kMostOrders = 64;   // since the last op, beyond which a wait of the host is not told: a program asks, and asks
-constexpr std::size_t kMostIterated = 64;  // iterations whose repeats are counted
+constexpr std::size_t kMostPeriods = 64;   // whose repeats are counted
 constexpr std::int64_t kPause = 1'000'000'000;  // ns without an op: a pause of the program's, beyond that
 
 Recorder::Settings with_clock(Recorder::Settings s) {
@@ -134,18 +134,18 @@ void Recorder::take_ops() {
     looked_at_.store(taken_, std::memory_order_release);
 }
 
-// For how long each iteration that was told goes on, and again later: the one that is most of the run is what reports show.
+// For how long each period goes on, and again later: the iteration that is most of the run is what reports show.
 void Recorder::count_repeats(bool found) {
-    if (found || !finder_.period()) repeats_ = -1;
-    if (found && !iterated_.empty()) {
+    if (found || !finder_.period()) holds_ = nullptr;
+    if (found) {
         const std::uint64_t print = print_of(history_.end() - finder_.period(), finder_.period());
-        for (std::size_t i = 0; i < iterated_.size(); ++i)
-            if (iterated_[i].print == print) repeats_ = static_cast<std::ptrdiff_t>(i), iterated_[i].held += finder_.held();
-    } else if (repeats_ >= 0) {
-        ++iterated_[static_cast<std::size_t>(repeats_)].held;
+        if (held_.size() < kMostPeriods || held_.contains(print)) holds_ = &*held_.try_emplace(print, 0).first, holds_->second += finder_.held();
+    } else if (holds_) {
+        ++holds_->second;
     }
 }
 
+// Of the ops of a period, wherever it begins.
 std::uint64_t Recorder::print_of(Position begin, Position ops) const {
     std::uint64_t sum = static_cast<std::uint64_t>(ops);
     for (Position at = begin; at < begin + ops; ++at) {
@@ -158,7 +158,10 @@ std::uint64_t Recorder::print_of(Position begin, Position ops) const {
 std::string Recorder::repeated_lines() const {
     std::string text;
     if (iterated_.size() < 2) return text;   // which is no question
-    for (const Iterated& i : iterated_) text += JsonLine("repeated").add("ops", static_cast<std::int64_t>(i.ops)).add("first_op", static_cast<std::int64_t>(i.begin)).add("for_ops", static_cast<std::int64_t>(i.held)).finish();
+    for (const Iterated& i : iterated_) {
+        const auto held = held_.find(i.print);
+        if (held != held_.end()) text += JsonLine("repeated").add("ops", static_cast<std::int64_t>(i.ops)).add("first_op", static_cast<std::int64_t>(i.begin)).add("for_ops", static_cast<std::int64_t>(held->second)).finish();
+    }
     return text;
 }
 
@@ -191,13 +194,7 @@ bool Recorder::news(Position begin, Position period) const { return period > tol
 
 void Recorder::told() {
     told_kernels_.add(history_, found_begin_, found_begin_ + found_period_);
-    if (iterated_.size() < kMostIterated) {
-        const std::uint64_t print = print_of(found_begin_, found_period_);
-        const Position period = finder_.period();   // by now it may be another one
-        const bool goes_on = period && found_period_ % period == 0 && history_.end() - found_period_ >= history_.begin() && print_of(history_.end() - found_period_, found_period_) == print;
-        if (goes_on) repeats_ = static_cast<std::ptrdiff_t>(iterated_.size());
-        iterated_.push_back({found_begin_, found_period_, print, goes_on ? finder_.held() : 2 * found_period_});
-    }
+    if (iterated_.size() < kMostPeriods) iterated_.push_back({found_begin_, found_period_, found_print_});
     told_period_ = std::max(told_period_, std::exchange(found_period_, 0));
     told_any_ = true;
 }
@@ -205,6 +202,7 @@ void Recorder::told() {
 void Recorder::find(Position begin, Position period) {
     found_begin_ = begin;
     found_period_ = period;
+    found_print_ = holds_ ? holds_->first : 0;
     found_end_ = history_.end();
 }
 

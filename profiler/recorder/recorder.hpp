@@ -20,6 +20,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "profiler/recorder/history.hpp"
@@ -152,13 +153,14 @@ class Recorder {
     Position found_begin_ = -1, found_end_ = -1, found_period_ = 0;  // found, not yet told
     Position told_period_ = 0;                // the longest
     SeenKernels told_kernels_;
+    std::unordered_map<std::uint64_t, Position> held_;                 // by print_of() a period: ops for which it went on
+    std::unordered_map<std::uint64_t, Position>::value_type* holds_ = nullptr;   // that of the period that holds now; null: it is not counted
     struct Iterated {
         Position begin, ops;
-        std::uint64_t print;                  // of its ops, wherever it begins
-        Position held;                        // ops for which it went on
+        std::uint64_t print;                  // of the period that it is, or is several of
     };
-    std::vector<Iterated> iterated_;
-    std::ptrdiff_t repeats_ = -1;             // the one that goes on now; -1: none of them
+    std::vector<Iterated> iterated_;          // that were told
+    std::uint64_t found_print_ = 0;
     Position timed_from_ = 0;                 // ops from there on carry timers; none, if it is the largest position
     bool waits_for_times_ = false;            // a period is known; it is told when one was timed
     bool marks_serve_ = false;                // an iteration ran from mark to mark

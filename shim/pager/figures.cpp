@@ -29,11 +29,15 @@ std::vector<DevicePager::Held> DevicePager::held_buffers() {
     return all;
 }
 
-// Of the device's memory, what does not move.
+// Of the device's memory, what does not move. What was freed goes, though it was not to move.
 std::size_t DevicePager::fixed_bytes() const {
+    const auto freed = [this](const Buffer* b) {
+        const auto [first, last] = parked_.equal_range(b->capacity);
+        return std::any_of(first, last, [b](const auto& p) { return p.second == b; });
+    };
     std::size_t fixed = unmovable_;
     for (const Buffer* b : buffers_)
-        if (b->pinned && !b->slab && b != scratch_ && b->residency != Residency::host) fixed += b->capacity;
+        if (b->pinned && !b->slab && b != scratch_ && b->residency != Residency::host && (b->live || !freed(b))) fixed += b->capacity;
     return fixed;
 }
 

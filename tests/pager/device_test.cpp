@@ -417,6 +417,8 @@ TEST_CASE("what never leaves the device counts once where an op is asked whether
     CHECK(together({fixed, other}));
     CHECK_FALSE(together({other, third}));
     CHECK_FALSE(together({fixed, other, third}));
+    REQUIRE(p.device->free(fixed, CU_STREAM_LEGACY, false) == CUDA_SUCCESS);   // its memory can be had
+    CHECK(together({other, third}));
 }
 
 TEST_CASE("what is pinned to host frames is not brought in by a plan") {
