@@ -87,6 +87,7 @@ void share_flops(const History& history, Position begin, Trace& trace) {
 Iteration iteration_at(const History& history, Position begin, Position period) {
     const Position end = begin + period;
     Iteration iteration;
+    iteration.begin = begin;
     Trace& trace = iteration.trace;
     std::vector<std::int32_t> id(history.allocations().size(), -1);
     const Successors of = successors(history, begin, end);

@@ -15,6 +15,7 @@ namespace udnnmem::profiler {
 Position iteration_begin(const History& history, Position period);
 
 struct Iteration {
+    Position begin = -1;               // ops of the run before it; -1: it was put together, not recorded
     Trace trace;
     struct Step {                      // one for each op of the trace
         const char* name = "";

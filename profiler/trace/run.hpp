@@ -105,7 +105,7 @@ struct RunSequence {
     Count given_up = 0;               // plans that measured worse than what came before them
     Bytes peak_promised, peak;        // of device memory for what can be moved, by the plan in force: as promised, and the most in an iteration
     Nanoseconds ideal, promised, planned, demand;   // of an iteration: with all memory; by the plan in force, promised and measured; on demand. 0: none
-    Nanoseconds learned;              // that it took when it was learned, by the trace's `learned` record: which one it is
+    std::int64_t first_op = -1;       // ops of the run before the iteration that it was learned from: its `learned` record. -1: it has none
     std::string no_plan;              // why none can be carried out; empty: one can, or it was not tried
 };
 
@@ -144,7 +144,7 @@ inline constexpr const char* held_causes[] = {"room for a new buffer", "a buffer
 
 // The shortest that each op of a sequence was ever seen to take: as near as a run comes to its times with everything resident.
 struct RunTimes {
-    Nanoseconds learned;                      // that its iteration took by the trace's `learned` and `op` records: which one it is
+    std::int64_t first_op = -1;               // RunSequence's
     std::vector<std::int64_t> ops;            // ns
 };
 

@@ -44,8 +44,8 @@ public:
     void end() {
         if (learned_ && !lacks_ops()) keep();
         if (kept_.empty()) return;
-        const Kept* shown = most_followed();
-        if (!shown) shown = longest_repeated();
+        const Kept* shown = most_of(followed_);
+        if (!shown) shown = most_of(repeated_);
         if (!shown) shown = &kept_.back();
         expected_ = static_cast<std::int64_t>(shown->trace.ops.size());
         times_ = shown->times;
@@ -60,10 +60,11 @@ public:
 private:
     struct Kept {
         Trace trace;
-        std::int64_t learned, first_op, times;   // ns that it took by its record, ops of the run before it, ns of its ops
+        std::int64_t first_op, times;   // ops of the run before it, ns of its ops
     };
     struct Repeats {
-        std::int64_t period = 0, first_op = -1, learned = -1, ops = 0;   // the last: ops of the run that it was
+        std::int64_t period = 0, first_op = -1, ops = 0;   // of one of those; the last: ops of the run that it was
+        bool are(const Kept& k) const { return period == static_cast<std::int64_t>(k.trace.ops.size()) && first_op == k.first_op; }
     };
 
     bool take_header(Record& record) {
@@ -84,7 +85,6 @@ private:
         if (learned_ && !lacks_ops()) keep();
         learned_ = true;
         if (!record.read_integer_or("ideal_ns", 0, most, 0, trace_.header.ideal.value) || !record.read_integer_or("ops", 0, most_ops, 0, expected_) || !record.read_text_or("timed_by", "", trace_.header.timed_by) || !record.read_integer_or("first_op", 0, most, 0, first_op_)) return false;
-        learned_ns_ = trace_.header.ideal.value;
         trace_.buffers.clear();
         trace_.ops.clear();
         sizes_ = workspace_ = times_ = 0;
@@ -94,31 +94,21 @@ private:
     void keep() {
         if (trace_.ops.empty()) return;
         if (kept_.size() == most_kept) kept_.erase(kept_.begin());
-        kept_.push_back({trace_, learned_ns_, first_op_, times_});
+        kept_.push_back({trace_, first_op_, times_});
     }
 
-    // Null: nothing was followed, or most of what was is none of those here, as a stored one.
-    const Kept* most_followed() const {
-        const auto followed = std::max_element(followed_.begin(), followed_.end(), [](const Repeats& a, const Repeats& b) { return a.ops < b.ops; });
-        const Kept* found = nullptr;
-        for (const Kept& k : kept_)
-            if (followed != followed_.end() && followed->period == static_cast<std::int64_t>(k.trace.ops.size()) && followed->learned == k.learned) found = &k;
-        return found;
-    }
-    const Kept* longest_repeated() const {
-        const Kept* found = nullptr;
-        std::int64_t ops = 0;
-        for (const Repeats& r : repeated_)
-            for (const Kept& k : kept_)
-                if (r.ops > ops && r.period == static_cast<std::int64_t>(k.trace.ops.size()) && r.first_op == k.first_op) found = &k, ops = r.ops;
-        return found;
+    // The one that was most of the run. Null: `of` is empty, or that is none of those here, as a stored one.
+    const Kept* most_of(const std::vector<Repeats>& of) const {
+        const auto longest = std::max_element(of.begin(), of.end(), [](const Repeats& a, const Repeats& b) { return a.ops < b.ops; });
+        const auto found = longest == of.end() ? kept_.end() : std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return longest->are(k); });
+        return found == kept_.end() ? nullptr : &*found;
     }
 
     // Each iteration so far, the newest one, of which ops may still come, last.
     template <class Each>
     void each(Each act) {
-        for (Kept& k : kept_) act(k.trace, k.learned, k.times);
-        act(trace_, learned_ns_, times_);
+        for (Kept& k : kept_) act(k.trace, k.first_op, k.times);
+        act(trace_, first_op_, times_);
     }
 
     // How many ops of the run an iteration was: while it was learned ...
@@ -132,9 +122,9 @@ private:
     bool take_sequence(Record& record) {
         Repeats r;
         std::int64_t iterations = 0;
-        if (!record.read_integer_or("ops", 0, most, 0, r.period) || !record.read_integer_or("iterations", 0, most, 0, iterations) || !record.read_integer_or("learned_ns", -1, most, -1, r.learned)) return false;
+        if (!record.read_integer_or("ops", 0, most, 0, r.period) || !record.read_integer_or("iterations", 0, most, 0, iterations) || !record.read_integer_or("first_op", -1, most, -1, r.first_op)) return false;
         r.ops = r.period > 0 ? std::min(iterations, most / r.period) * r.period : 0;
-        if (r.learned >= 0 && r.ops) followed_.push_back(r);
+        if (r.ops) followed_.push_back(r);
         return true;
     }
 
@@ -158,17 +148,17 @@ private:
 
     // Of the same: its ops were seen to take less, later in the run.
     bool take_times(Record& record) {
-        std::int64_t ops = 0, learned = 0;
+        std::int64_t ops = 0, first_op = 0;
         std::vector<std::int64_t> durations;
-        if (!record.read_integer("ops", 0, most_ops, ops) || !record.read_integer("learned_ns", 0, most, learned) || !record.read_integers("duration_ns", 0, most, durations)) return false;
+        if (!record.read_integer("ops", 0, most_ops, ops) || !record.read_integer("first_op", 0, most, first_op) || !record.read_integers("duration_ns", 0, most, durations)) return false;
         if (static_cast<std::int64_t>(durations.size()) != ops) return record.fail("duration_ns", fmt::format("must be {} numbers, one for each op, is {}", ops, durations.size()));
         std::int64_t sum = 0;
         for (const std::int64_t d : durations) {
             if (d > most - sum) return record.fail("duration_ns", "the times of all ops exceed 2^62 ns");
             sum += d;
         }
-        each([&](Trace& trace, std::int64_t learned_ns, std::int64_t& times) {
-            if (durations.size() != trace.ops.size() || learned != learned_ns) return;
+        each([&](Trace& trace, std::int64_t begin, std::int64_t& times) {
+            if (durations.size() != trace.ops.size() || first_op != begin) return;
             for (std::size_t k = 0; k < durations.size(); ++k) trace.ops[k].duration = Nanoseconds(durations[k]);
             times = sum;
             trace.header.ideal = Nanoseconds(sum);
@@ -256,8 +246,8 @@ private:
     Trace trace_;
     std::vector<Kept> kept_;
     std::vector<Repeats> repeated_, followed_;
-    bool learned_ = false;                       // trace_ is one that a run learned
-    std::int64_t learned_ns_ = 0, first_op_ = 0;
+    bool learned_ = false;        // trace_ is one that a run learned ...
+    std::int64_t first_op_ = 0;   // ... after so many ops
     std::int64_t expected_ = 0;   // ops of trace_; 0: not said
     bool header_seen_ = false;
     std::int64_t sizes_ = 0, workspace_ = 0, times_ = 0, last_line_ = 0;

@@ -129,7 +129,7 @@ void Course::timed(const OpClock::Timed& t) {
 }
 
 Nanoseconds Course::ideal() const { return Nanoseconds(std::accumulate(shortest_.begin(), shortest_.end(), std::int64_t{0})); }
-profiler::RunTimes Course::shortest() const { return {sequence.plan_trace.header.ideal, shortest_}; }
+profiler::RunTimes Course::shortest() const { return {sequence.first_op, shortest_}; }
 
 void Course::held(std::int32_t step, const pager::Buffer& b, pager::Residency found, Nanoseconds waited) {
     Actual& a = actual_[static_cast<std::size_t>(step)];

@@ -33,7 +33,7 @@ std::vector<profiler::RunSequence> Executor::sequences() {
         const Course::Figures f = c->figures();
         auto count = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
         all.push_back({c->id, c->sequence.steps.front().name, count(c->sequence.steps.size()), count(c->turns), count(f.iterations), count(f.planned_iterations), count(f.given_up), f.peak_promised, f.peak,
-                       c->ideal(), f.promised, f.planned, f.demand, c->sequence.plan_trace.header.ideal, c->no_plan});
+                       c->ideal(), f.promised, f.planned, f.demand, c->sequence.first_op, c->no_plan});
     }
     return all;
 }
@@ -71,7 +71,7 @@ std::vector<profiler::RunTimes> Executor::shortest(bool all) {
     std::lock_guard lock(mutex_);
     std::vector<profiler::RunTimes> told;
     for (const CoursePointer& c : courses_) {
-        if (!all && c->iterations() < c->tells_times) continue;
+        if (c->sequence.first_op < 0 || (!all && c->iterations() < c->tells_times)) continue;
         c->tells_times = 4 * std::max(c->tells_times, c->iterations());
         told.push_back(c->shortest());
     }

@@ -12,6 +12,7 @@ Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_b
     Sequence s;
     const profiler::Trace& trace = iteration.trace;
     s.plan_trace.header = trace.header;
+    s.first_op = iteration.begin;
     std::vector<std::int32_t> logical(trace.buffers.size(), -1);
     std::vector<bool> used(trace.buffers.size(), false);
     for (const std::int32_t b : iteration.used) used[static_cast<std::size_t>(b)] = true;

@@ -32,6 +32,7 @@ struct Sequence {
         std::uint32_t first, count;  // of `uses`, in the order in which the op names them
         std::int32_t stream = 0;     // as plan_trace numbers them
     };
+    std::int64_t first_op = -1;              // ops of the run before it; -1: it was not learned in this run
     std::vector<Step> steps;
     std::vector<Use> uses;
     std::vector<pager::Buffer*> persistent;  // per logical buffer: which one it is; null for a transient, and where nobody knows yet

@@ -74,7 +74,8 @@ def other_code(suite, file):
         suite.check(done.status == 0 and done.output == plain.output, f"{what}: the same bits", done.tail(12))
         good = file.read_bytes()
     suite.check(drops["first"] > 0 and drops["the same code"] > drops["first"], "proofs hold for the same code", f"    {drops}")
-    suite.check(0 < drops["other code"] <= drops["first"] and "kernel pure is another one by now" in done.error, "proofs do not hold for other code: it is learned anew", f"    {drops}\n{done.tail(20)}")
+    late = (drops["first"] + drops["the same code"]) / 2   # a first start drops late
+    suite.check(0 < drops["other code"] < late and "kernel pure is another one by now" in done.error, "proofs do not hold for other code: it is learned anew", f"    {drops}\n{done.tail(20)}")
 
 
 def node_by_node(suite, file):
@@ -93,7 +94,7 @@ def node_by_node(suite, file):
 def other_memory(suite, file):
     """Much of the budget is taken by what is not there yet when the next start begins."""
     for what in ("first start", "second start"):
-        done = Run(digits(40, 25, 256), environment(preload=True, SOFTGPU_MEMORY="64MiB", UDNNMEM_BUDGET="2MiB", UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info", **LOOK), limit=120)
+        done = Run(digits(40, 80, 256), environment(preload=True, SOFTGPU_MEMORY="64MiB", UDNNMEM_BUDGET="2MiB", UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info", **LOOK), limit=120)
         suite.check(done.status == 0 and not NOTE.findall(done.error) and file.exists(), f"{what} in a small budget: nothing to say of the plan", f"    {done.status}\n{done.tail(12)}")
     suite.check("1 stored plan" in done.error, "second start in a small budget: by the stored plan", done.tail(12))
 

@@ -9,7 +9,7 @@ std::string line_of(const RunSequence& s) {
     line.add("id", s.id).add("first", s.first).add("ops", s.ops).add("turns", s.turns).add("iterations", s.iterations);
     line.add("planned_iterations", s.planned_iterations).add("given_up", s.given_up).add("ideal_ns", s.ideal).add("promised_ns", s.promised);
     line.add("peak_promised_bytes", s.peak_promised).add("peak_bytes", s.peak);
-    line.add("learned_ns", s.learned);
+    if (s.first_op >= 0) line.add("first_op", s.first_op);
     if (!s.no_plan.empty()) line.add("no_plan", s.no_plan);
     return line.add("planned_ns", s.planned).add("demand_ns", s.demand).finish();
 }
@@ -33,7 +33,7 @@ std::string line_of(const RunStep& s) {
 }
 
 std::string line_of(const RunTimes& t) {
-    return JsonLine("times").add("ops", static_cast<Count>(t.ops.size())).add("learned_ns", t.learned).add("duration_ns", t.ops).finish();
+    return JsonLine("times").add("ops", static_cast<Count>(t.ops.size())).add("first_op", t.first_op).add("duration_ns", t.ops).finish();
 }
 
 }  // namespace udnnmem::profiler

@@ -19,6 +19,7 @@ namespace {
 // Ops of one buffer each, which outlives them.
 profiler::Iteration loop_over(const std::vector<CUdeviceptr>& buffers, std::uint64_t shape) {
     profiler::Iteration found;
+    found.begin = 0;
     for (std::size_t i = 0; i < buffers.size(); ++i) {
         const auto number = static_cast<std::int32_t>(i);
         auto& b = found.trace.buffers.emplace_back();

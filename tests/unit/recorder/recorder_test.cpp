@@ -1,5 +1,6 @@
 // The recorder on made-up programs: the iteration is found whatever surrounds it, once, and told exactly.
 #include <algorithm>
+#include <functional>
 #include <random>
 #include <thread>
 
@@ -23,15 +24,18 @@ Trace parsed(const std::string& lines) {
     return *trace;
 }
 
-// Steps until the recorder tells something; at most `most`.
-std::string steps(MadeUp& program, int most, int* taken = nullptr) {
+// What the recorder tells first, after one of at most `most` steps; `step` is handed how many there were before.
+std::string until_told(Recorder& recorder, int most, const std::function<void(int)>& step) {
     std::string text;
-    for (int i = 0; i < most && text.empty(); ++i) {
-        program.step();
-        text = program.recorder.drain(false);
-        if (taken) *taken = i + 1;
-    }
+    for (int i = 0; i < most && text.empty(); ++i) step(i), text = recorder.drain(false);
     return text;
+}
+
+std::string steps(MadeUp& program, int most, int* taken = nullptr) {
+    return until_told(program.recorder, most, [&](int i) {
+        program.step();
+        if (taken) *taken = i + 1;
+    });
 }
 
 Bytes bytes_of(const Trace& trace, bool persistent) {
@@ -83,12 +87,10 @@ TEST_CASE("an iteration in a stream of its own each time is one") {
     Recorder recorder(settings_for_test());
     MadeUp program{.layers = 6, .recorder = recorder};
     program.start();
-    std::string text;
-    for (int i = 0; i < 10 && text.empty(); ++i) {
+    const std::string text = until_told(recorder, 10, [&](int i) {
         program.stream = 100 + static_cast<std::uint64_t>(i);
         program.step();
-        text = recorder.drain(false);
-    }
+    });
     CHECK(parsed(text).ops.size() == static_cast<std::size_t>(program.ops()));
 }
 
@@ -98,8 +100,7 @@ TEST_CASE("what orders ops is told with them: waits of streams for each other, a
     MadeUp program{.layers = 2, .recorder = recorder};
     program.start();
     const std::uint64_t side = 7, forked = 21, joined = 22;
-    std::string text;
-    for (int i = 0; i < 10 && text.empty(); ++i) {
+    const std::string text = until_told(recorder, 10, [&](int) {
         program.stream = 1;
         program.op("cuMemcpyHtoDAsync", {{program.input, Mode::write}});       // 0
         program.forward();                                                     // 1, 2
@@ -119,8 +120,7 @@ TEST_CASE("what orders ops is told with them: waits of streams for each other, a
         program.activations.clear();
         program.update();                                                      // 6, 7
         for (int k = 0; k < 10'000; ++k) recorder.host_waited(1, 0);           // asks on and on
-        text = recorder.drain(false);
-    }
+    });
     const Trace trace = parsed(text);
     REQUIRE(trace.ops.size() == 8);
     for (const TraceOp& op : trace.ops) {
@@ -141,14 +141,12 @@ TEST_CASE("a call that returns when its op has completed is a wait of the host")
     Recorder recorder(settings_for_test());
     MadeUp program{.layers = 4, .recorder = recorder};
     program.start();
-    std::string text;
-    for (int i = 0; i < 10 && text.empty(); ++i) {
+    const std::string text = until_told(recorder, 10, [&](int) {
         program.step();
         program.blocking = true;
         program.op("cuMemcpyDtoH", {{program.input, Mode::read}});
         program.blocking = false;
-        text = recorder.drain(false);
-    }
+    });
     const Trace trace = parsed(text);
     REQUIRE(trace.ops.size() == static_cast<std::size_t>(program.ops()) + 1);
     for (const TraceOp& op : trace.ops) {
@@ -457,8 +455,7 @@ TEST_CASE("memory that lives across the iteration's begin is counted as the prog
     Recorder recorder(settings_for_test());
     recorder.allocated(1 << 12, 100);
     std::uint64_t before = 0, at = 1 << 20;
-    std::string text;
-    for (int i = 0; i < 30 && text.empty(); ++i) {  // each step frees what the step before made
+    const std::string text = until_told(recorder, 30, [&](int) {  // each step frees what the step before made
         at += 4096;
         recorder.allocated(at, 1000);
         for (int k = 0; k < 5; ++k) {
@@ -471,8 +468,7 @@ TEST_CASE("memory that lives across the iteration's begin is counted as the prog
             if (k == 2 && before) recorder.released(before);
         }
         before = at;
-        text = recorder.drain(false);
-    }
+    });
     const Trace trace = parsed(text);
     CHECK(trace.ops.size() == 5);
     CHECK(peak_live(trace) == Bytes(100 + 2 * 1000));
@@ -484,8 +480,7 @@ TEST_CASE("a batch that goes when the next one came is none that lasts") {
     Recorder recorder(settings_for_test());
     recorder.allocated(1 << 12, 100);
     std::vector<std::uint64_t> batches;
-    std::string text;
-    for (int i = 0; i < 30 && text.empty(); ++i) {
+    const std::string text = until_told(recorder, 30, [&](int i) {
         batches.push_back((1u << 20) + static_cast<std::uint64_t>(i) * 4096);
         recorder.allocated(batches.back(), 1000);
         for (int k = 0; k < 5; ++k) {
@@ -497,8 +492,7 @@ TEST_CASE("a batch that goes when the next one came is none that lasts") {
             recorder.op(op);
             if (k == 0 && i >= late) recorder.released(batches[static_cast<std::size_t>(i - late)]);
         }
-        text = recorder.drain(false);
-    }
+    });
     const Trace trace = parsed(text);
     REQUIRE(trace.ops.size() == 5);
     CHECK(trace.ops[0].name == "cuMemcpyHtoDAsync_v2");
@@ -570,12 +564,10 @@ TEST_CASE("an iteration runs from mark to mark where the program has marks that 
     Recorder recorder(settings_for_test());
     MadeUp program{.layers = 6, .recorder = recorder};
     program.start();
-    std::string text;
-    for (int i = 0; i < 12 * halves && text.empty(); ++i) {
+    const std::string text = until_told(recorder, 12 * halves, [&](int i) {
         if (i % halves == 0) recorder.mark();
         program.step();
-        text = recorder.drain(false);
-    }
+    });
     const Trace trace = parsed(text);
     CHECK(trace.ops.size() == static_cast<std::size_t>(halves * program.ops()));
     CHECK(trace.ops[0].name == "cuMemcpyHtoDAsync");
@@ -602,11 +594,10 @@ TEST_CASE("the FLOPs of a call are shared by its ops, also where the iteration b
     const int first = GENERATE(0, 1, 2, 3);
     Recorder recorder(settings_for_test());
     recorder.allocated(1 << 20, 1000);
-    std::string text;
     std::uint64_t call = 0;
     std::int32_t timer = 0;
     // Two calls of two ops each, over and over; what came before decides where the period is seen to begin.
-    for (int i = 0; i < 100 && text.empty(); ++i) {
+    const std::string text = until_told(recorder, 100, [&](int i) {
         const int k = (i + first) % 4;
         ObservedOp op;
         op.name = k % 2 ? "compute" : "prepare";
@@ -616,8 +607,7 @@ TEST_CASE("the FLOPs of a call are shared by its ops, also where the iteration b
         op.call = k < 2 ? "a" : "b", op.call_number = call, op.call_flops = k < 2 ? 1000 : 500;
         op.timer = timer++ % 4;
         recorder.op(op);
-        text = recorder.drain(false);
-    }
+    });
     double a = 0, b = 0;
     const Trace trace = parsed(text);
     for (const TraceOp& op : trace.ops) (op.call == "a" ? a : b) += op.flops;
@@ -631,13 +621,11 @@ TEST_CASE("where a table leads is known of the iteration though it was found out
     MadeUp program{.recorder = recorder};
     program.start();
     const std::uint64_t led = program.make(4000);
-    std::string text;
-    for (int i = 0; i < 10 && text.empty(); ++i) {
+    const std::string text = until_told(recorder, 10, [&](int i) {
         program.step();
         if (i == 0) program.op("through", {{program.input}});
         else program.op("through", {{program.input}, {led, Mode::read_write, UINT64_MAX, true}});
-        text = recorder.drain(false);
-    }
+    });
     const Trace trace = parsed(text);
     const auto op = std::find_if(trace.ops.begin(), trace.ops.end(), [](const TraceOp& o) { return o.name == "through"; });
     REQUIRE(op != trace.ops.end());
@@ -688,28 +676,29 @@ TEST_CASE("of several iterations the trace shows the one that was most of the ru
     REQUIRE(text.find("\"name\":\"rank\"") != std::string::npos);
     REQUIRE(text.find("\"name\":\"update\"") != std::string::npos);
     CHECK(parsed(text).ops.size() == (mostly_training ? 19u : 20u));
-    // What was followed says more: the other one, by its length and time.
-    const Trace shown = parsed(text), last = parsed(text.substr(0, text.find("{\"kind\":\"repeated\"")));
-    CHECK(last.ops.size() == 20);
-    const Trace first = parsed(text.substr(0, text.find("{\"kind\":\"learned\"", 5)));
-    CHECK(first.ops.size() == 19);
-    const auto followed = [](const Trace& t, int iterations) {
-        return "{\"kind\":\"sequence\",\"id\":0,\"ops\":" + std::to_string(t.ops.size()) + ",\"iterations\":" + std::to_string(iterations) + ",\"learned_ns\":" + std::to_string(t.header.ideal.value) + "}\n";
+    const std::size_t shown = parsed(text).ops.size();
+    CHECK(parsed(text.substr(0, text.find("{\"kind\":\"repeated\""))).ops.size() == 20);
+    // What was followed says more.
+    const std::size_t second = text.find("{\"kind\":\"learned\"", 5);
+    CHECK(parsed(text.substr(0, second)).ops.size() == 19);
+    const auto followed = [&](std::size_t record, int ops, int iterations) {
+        const std::string begin = "\"first_op\":";
+        const std::size_t at = text.find(begin, record) + begin.size();
+        return "{\"kind\":\"sequence\",\"id\":0,\"ops\":" + std::to_string(ops) + ",\"iterations\":" + std::to_string(iterations) + "," + begin + text.substr(at, text.find(',', at) - at) + "}\n";
     };
-    CHECK(parsed(text + followed(first, 5) + followed(last, 4)).ops.size() == 19);
-    CHECK(parsed(text + followed(first, 4) + followed(last, 5)).ops.size() == 20);
-    CHECK(parsed(text + followed(first, 0)).ops.size() == shown.ops.size());
+    CHECK(parsed(text + followed(0, 19, 5) + followed(second, 20, 4)).ops.size() == 19);
+    CHECK(parsed(text + followed(0, 19, 4) + followed(second, 20, 5)).ops.size() == 20);
+    CHECK(parsed(text + followed(0, 19, 0)).ops.size() == shown);
     // Most of it was a stored one, of which this file has no ops.
-    const std::string stored = "{\"kind\":\"sequence\",\"id\":0,\"ops\":50,\"iterations\":900,\"learned_ns\":7}\n";
-    CHECK(parsed(text + stored + followed(mostly_training ? last : first, 4)).ops.size() == shown.ops.size());
+    const std::string stored = "{\"kind\":\"sequence\",\"id\":0,\"ops\":20,\"iterations\":900}\n";
+    CHECK(parsed(text + stored + (mostly_training ? followed(second, 20, 4) : followed(0, 19, 4))).ops.size() == shown);
 }
 
 TEST_CASE("two waits of the host in a row are two, however they come") {
     Recorder recorder(settings_for_test());
     MadeUp program{.layers = 4, .recorder = recorder};
     program.start();
-    std::string text;
-    for (int i = 0; i < 10 && text.empty(); ++i) {
+    const std::string text = until_told(recorder, 10, [&](int) {
         program.stream = 1;
         program.step();
         recorder.event_recorded(30, 1);
@@ -718,8 +707,7 @@ TEST_CASE("two waits of the host in a row are two, however they come") {
         recorder.host_waited(0, 29);   // an old event, long done
         recorder.host_waited(0, 30);
         recorder.host_waited(2, 0);
-        text = recorder.drain(false);
-    }
+    });
     CHECK(parsed(text).ops[0].host_waited == OpIndex(program.ops()));
 }
 
@@ -727,8 +715,7 @@ TEST_CASE("a stream that only hands a wait on is waited for by what it waits for
     Recorder recorder(settings_for_test());
     MadeUp program{.layers = 4, .recorder = recorder};
     program.start();
-    std::string text;
-    for (int i = 0; i < 10 && text.empty(); ++i) {
+    const std::string text = until_told(recorder, 10, [&](int) {
         program.stream = 1;
         program.step();
         recorder.event_recorded(30, 1);
@@ -737,8 +724,7 @@ TEST_CASE("a stream that only hands a wait on is waited for by what it waits for
         recorder.stream_waits(3, 31);
         program.stream = 3;
         program.op("other", {{program.input, Mode::read}});
-        text = recorder.drain(false);
-    }
+    });
     CHECK(parsed(text).ops.back().waits == std::vector{OpIndex(program.ops() - 1)});
 }
 

@@ -101,7 +101,7 @@ TEST_CASE("what an op was not seen to write is read by it and no more") {
 }
 
 TEST_CASE("the shortest times of a run stand instead of those that were learned while memory was paged") {
-    const std::string trace = "{\"kind\":\"header\",\"schema\":1,\"name\":\"a\"}\n{\"kind\":\"learned\",\"ops\":2,\"ideal_ns\":9}\n"
+    const std::string trace = "{\"kind\":\"header\",\"schema\":1,\"name\":\"a\"}\n{\"kind\":\"learned\",\"ops\":2,\"first_op\":9,\"ideal_ns\":9}\n"
                               "{\"kind\":\"op\",\"index\":0,\"duration_ns\":5}\n{\"kind\":\"op\",\"index\":1,\"duration_ns\":4}\n";
     const auto times = [&](const RunTimes& t) {
         const auto run = parse_run("t", trace + line_of(t));
@@ -111,10 +111,10 @@ TEST_CASE("the shortest times of a run stand instead of those that were learned 
         return std::pair(run->iteration.ops[0].duration.value, run->iteration.ops[1].duration.value);
     };
     using Pair = std::pair<std::int64_t, std::int64_t>;
-    CHECK(times({Nanoseconds(9), {3, 4}}) == Pair(3, 4));
-    CHECK(times({Nanoseconds(8), {3, 4}}) == Pair(5, 4));   // another iteration of as many ops
-    CHECK(times({Nanoseconds(9), {3, 4, 5}}) == Pair(5, 4));
-    const auto wrong = parse_run("t", trace + "{\"kind\":\"times\",\"ops\":2,\"learned_ns\":9,\"duration_ns\":[3]}\n");
+    CHECK(times({9, {3, 4}}) == Pair(3, 4));
+    CHECK(times({8, {3, 4}}) == Pair(5, 4));   // another iteration of as many ops
+    CHECK(times({9, {3, 4, 5}}) == Pair(5, 4));
+    const auto wrong = parse_run("t", trace + "{\"kind\":\"times\",\"ops\":2,\"first_op\":9,\"duration_ns\":[3]}\n");
     REQUIRE(wrong);
     CHECK(wrong->damage == "times.duration_ns: must be 2 numbers, one for each op, is 1");
 }
