@@ -82,6 +82,10 @@ std::shared_ptr<const Rows> Course::worth_storing() const {
     return way->rows && (stored || way->times[0].size() + way->times[1].size() >= kMeasured) ? way->rows : nullptr;
 }
 
+bool Course::had_plan() const {
+    return next_ || std::any_of(ways_.begin(), ways_.end(), [](const Way& w) { return w.rows != nullptr; });
+}
+
 bool Course::newly_worth_storing() {
     const Way& way = ways_.back();
     return way.rows && way.times[0].size() + way.times[1].size() >= kMeasured && !std::exchange(ways_.back().told, true);

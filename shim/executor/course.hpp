@@ -97,7 +97,9 @@ class Course {
     const std::vector<profiler::Adaptation>& adaptations() const { return adaptations_; }
     // A plan worth keeping for the next start: one that was measured, or came from there. Null: none.
     std::shared_ptr<const Rows> worth_storing() const;
-    // Once for each plan that comes to be worth it.
+    // A plan was made for it, whatever became of that: the next start need not learn the sequence.
+    bool had_plan() const;
+    // Once for each plan that comes to be worth storing.
     bool newly_worth_storing();
     // The plan that was stored is not to be used; it is planned for anew, once `stage` says so.
     void drop_stored() { next_ = nullptr, stored = false, stage = Stage::fresh; }

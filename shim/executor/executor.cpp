@@ -40,7 +40,7 @@ void Executor::end(bool patiently) noexcept {
     if (replayer) replayer->check();
     std::unique_lock lock(job_mutex_);
     if (stopping_.exchange(true)) return;
-    store_waits_ |= !settings_.plan_file.empty() && replayer && replayer->denials() > denials_stored_;
+    store_waits_ |= !settings_.plan_file.empty() && (!has_stored_ || (replayer && replayer->denials() > denials_stored_));
     job_ready_.notify_all();
     if (thread_.joinable()) {
         auto gone = [this] { return has_ended_; };

@@ -257,6 +257,7 @@ class Executor {
     Course::Figures retired_;                       // of courses that made room
     std::set<std::uint64_t> denied_;                // by earlier runs (Replayer::denied()) ...
     std::size_t denials_stored_ = 0;                // ... and so many are in the file. Under job_mutex_
+    bool has_stored_ = false;                       // the file has plans that can be of use. Under job_mutex_
     std::string stored_device_;                     // that the stored plans are for; once the device is known ""
     Bytes stored_granule_;
     std::uint64_t strangers_until_ = 0;             // stored plans are waited for so many ops; 0: nothing else repeated so far

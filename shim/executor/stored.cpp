@@ -41,6 +41,7 @@ void Executor::load() {
     if (!plans) return not_used(plans.error().message);
     denied_ = plans->denied;
     denials_stored_ = denied_.size();
+    has_stored_ = !plans->courses.empty();   // if only for another policy
     if (plans->policy != settings_.planner->name) return not_used("it was made by " + plans->policy + ", not by " + settings_.planner->name);
     std::lock_guard lock(mutex_);
     stored_device_ = plans->device;
@@ -89,7 +90,7 @@ bool Executor::find_device() {
     }
     if (!other) return true;
     // In another budget whole graphs may do, unless only what was proven of their nodes makes it run at all.
-    if (std::none_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->planned_at_once; })) pieces_.store(false);
+    if (another_budget && std::none_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->planned_at_once || c->stored_rows(); })) pieces_.store(false);
     if (another_budget) settings_.note("the stored plan is for another budget: it is made anew");
     wake(passages_wait_);
     return true;
@@ -180,7 +181,7 @@ void Executor::store() noexcept try {
         std::lock_guard lock(job_mutex_);
         if (!std::exchange(store_waits_, false)) return;
     }
-    std::vector<std::pair<CoursePointer, std::shared_ptr<const Rows>>> worth;
+    std::vector<std::pair<CoursePointer, std::shared_ptr<const Rows>>> known;   // and the plan that is worth it, or null
     std::string lines;
     std::set<std::uint64_t> denied = denied_;
     if (replay::Replayer* const replayer = replayer_.load()) denied = replayer->denied();
@@ -194,11 +195,16 @@ void Executor::store() noexcept try {
         }
         lines = plans_line(settings_.device_name(device_->device()), settings_.planner->name, Bytes(static_cast<std::int64_t>(device_->granule())), pieces_.load());
         for (const CoursePointer& c : courses_)
-            if (auto rows = c->worth_storing(); rows || (denies && c->proven && c->follower.settled())) worth.emplace_back(c, std::move(rows));
+            if (auto rows = c->worth_storing(); rows || (c->had_plan() && c->follower.settled())) known.emplace_back(c, std::move(rows));
     }
-    if (worth.empty() && !denies) return;   // given up meanwhile: what was stored before may be better
+    const bool plans = std::any_of(known.begin(), known.end(), [](const auto& k) { return k.second != nullptr; });
+    {
+        std::lock_guard lock(job_mutex_);
+        // Given up meanwhile: what was stored before may be better.
+        if (!plans && !denies && (known.empty() || has_stored_)) return;
+    }
     for (const std::uint64_t code : denied) lines += denied_line(code);
-    for (const auto& [course, rows] : worth) {
+    for (const auto& [course, rows] : known) {
         const bool good = rows && (rows->replays.empty() || all_proven(*rows, *course->known));
         lines += course_lines(course->sequence, course->seen.ops.empty() ? course->sequence.plan_trace : course->seen, course->proven ? course->known.get() : nullptr, good ? *rows : rows_made_anew(course->sequence));
     }
@@ -206,6 +212,7 @@ void Executor::store() noexcept try {
     if (written) {
         std::lock_guard lock(job_mutex_);
         denials_stored_ = denied.size();
+        has_stored_ = true;
     }
     if (!written && !std::exchange(told_not_stored_, true)) settings_.note("the plan cannot be stored: " + written.error().message + "; UDNNMEM_PLAN takes a file in a folder that can be written to");
 } catch (const std::exception&) {  // no memory: it is not stored
