@@ -195,7 +195,7 @@ void Executor::store() noexcept try {
         }
         lines = plans_line(settings_.device_name(device_->device()), settings_.planner->name, Bytes(static_cast<std::int64_t>(device_->granule())), pieces_.load());
         for (const CoursePointer& c : courses_)
-            if (auto rows = c->worth_storing(); rows || (c->had_plan() && c->follower.settled())) known.emplace_back(c, std::move(rows));
+            if (auto rows = c->worth_storing(); rows || c->restored || (c->had_plan() && c->follower.settled())) known.emplace_back(c, std::move(rows));
     }
     const bool plans = std::any_of(known.begin(), known.end(), [](const auto& k) { return k.second != nullptr; });
     {

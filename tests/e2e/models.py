@@ -58,7 +58,7 @@ def check_scarce(suite):
         for size in sizes:
             traces.append(pathlib.Path(folder) / f"{size}.jsonl")
             done = Run([WORKLOADS / "digits-driver", "--depth", "12", "--width", "32", "--batch", size, "--iterations", "20"],
-                       environment(preload=True, libraries=f"{SOFTGPU}:{BUILD / 'softgpu/cupti'}", SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=5e8, SOFTGPU_D2H=5e8, SOFTGPU_MEMORY=1200000, UDNNMEM_TEST_CUPTI_MS=600000, UDNNMEM_TEST_LOOK_MS=500, UDNNMEM_TRACE=traces[-1]))
+                       environment(preload=True, libraries=f"{SOFTGPU}:{BUILD / 'softgpu/cupti'}", SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=5e8, SOFTGPU_D2H=5e8, SOFTGPU_MEMORY=1200000, UDNNMEM_TEST_CUPTI_MS=600000, UDNNMEM_TEST_LOOK_MS=200, UDNNMEM_TRACE=traces[-1]))
             if not suite.check(done.status == 0, f"batch {size} in scarce memory", done.tail()):
                 return
         got, done = models("--batch", ",".join(map(str, sizes)), *traces)

@@ -13,7 +13,7 @@ UNTIL_ADAPTED = 26
 AS_PROMISED = 1.05   # at most so much more, or less
 LINK = 5e8  # bytes per second, each way
 # Moves alone: dropping and computing again, whose proofs take iterations, has its own suite (replays.py); the lies are about both.
-LOOK = dict(UDNNMEM_TEST_LOOK_MS=500)   # of a processor, for a better plan than the first: more makes no difference here
+LOOK = dict(UDNNMEM_TEST_LOOK_MS=200)   # of a processor, for a better plan than the first: more makes no difference here
 MODEL = dict(UDNNMEM_RECOMPUTE="off", **LOOK, SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=LINK, SOFTGPU_D2H=LINK)
 
 

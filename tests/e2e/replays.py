@@ -10,7 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import BUILD, FULL, WORKLOADS, Run, Suite, asked_for_help, environment, refuse
 
 ITERATIONS = 40
-MODEL = dict(SOFTGPU_DEVICES=2, SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=1e8, SOFTGPU_D2H=1e8, SOFTGPU_GRANULARITY=4096, UDNNMEM_TEST_LOOK_MS=300)
+MODEL = dict(SOFTGPU_DEVICES=2, SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=1e8, SOFTGPU_D2H=1e8, SOFTGPU_GRANULARITY=4096, UDNNMEM_TEST_LOOK_MS=100)
 MEMORY = 420_000  # of 720,000 bytes
 MAY = ("pure", "in_place", "update", "integer_atomics", "statistics", "mask", "varying", "struct", "aliasing", "cooperative", "buffer", "attributes", "copied", "filled", "with_state", "graphs", "counter", "beside_table", "two_streams", "held")
 REFUSED = {

@@ -12,7 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import BUILD, FULL, WORKLOADS, Run, Suite, environment, settled
 
 LINK = 5e8  # bytes per second, each way
-MODEL = dict(UDNNMEM_RECOMPUTE="off", SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=LINK, SOFTGPU_D2H=LINK, SOFTGPU_GRANULARITY=4096, UDNNMEM_TEST_LOOK_MS=500)
+MODEL = dict(UDNNMEM_RECOMPUTE="off", SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=LINK, SOFTGPU_D2H=LINK, SOFTGPU_GRANULARITY=4096, UDNNMEM_TEST_LOOK_MS=200)
 SLOWER = 1.1
 
 

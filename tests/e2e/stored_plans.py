@@ -31,7 +31,7 @@ def peak_of(command):
     return int(plain_output(*command).split("peak live bytes ")[1])
 
 
-LOOK = dict(UDNNMEM_TEST_LOOK_MS=300)   # of a processor, for a better plan than the first: more makes no difference here
+LOOK = dict(UDNNMEM_TEST_LOOK_MS=200)   # of a processor, for a better plan than the first: more makes no difference here
 MODEL = dict(SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=3e8, SOFTGPU_D2H=3e8, SOFTGPU_GRANULARITY=4096, **LOOK)
 DROPPED = re.compile(r"moved ([\d.]+) MiB in, ([\d.]+) MiB out.*?(\d+) buffers dropped")
 

@@ -9,7 +9,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("UDNNMEM_BUILD", ROOT / "build"))
 CLANG = shutil.which("clang++") or shutil.which("clang++-14")
 FULL = os.environ.get("UDNNMEM_TEST_FULL") == "1"
-FLAGS = ["-std=c++20", "-O1", "-g1", "-pthread", f"-I{ROOT}", "-DFMT_HEADER_ONLY", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined"]
+# A short search is over sooner than what makes it fast is compiled.
+FLAGS = ["-std=c++20", "-O1" if FULL else "-O0", "-g1", "-pthread", f"-I{ROOT}", "-DFMT_HEADER_ONLY", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined"]
 EMPTY = '#include <cstddef>\n#include <cstdint>\nextern "C" int LLVMFuzzerTestOneInput(const std::uint8_t*, std::size_t) { return 0; }'
 
 
@@ -20,7 +21,7 @@ def ended(passed, failed, why, skipped=0):
 
 def built(name, sources, flags, libraries):
     """The target, made anew where a file beside one of its sources is newer; None if it cannot be."""
-    folder = BUILD / "fuzz" / name
+    folder = BUILD / "fuzz" / (f"{name}-long" if FULL else name)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{name}_fuzz"
     near = {source.parent for source in sources}

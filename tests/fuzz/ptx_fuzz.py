@@ -8,4 +8,4 @@ SOURCES = ["types", "lexer", "special", "parser", "parser_body", "analysis", "fl
            "code_convert", "code_memory", "code_atomic", "code_control", "code_warp", "translate"]
 
 if __name__ == "__main__":
-    sys.exit(fuzz("ptx", [f"tests/softgpu/ptx/{s}.cpp" for s in SOURCES], runs=10000, max_len=8192))
+    sys.exit(fuzz("ptx", [f"tests/softgpu/ptx/{s}.cpp" for s in SOURCES], runs=4000, max_len=8192))

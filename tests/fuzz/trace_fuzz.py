@@ -8,4 +8,4 @@ SOURCES = ["profiler/trace/record.cpp", "profiler/trace/trace_io.cpp", "profiler
            "policy/compiled.cpp", "policy/engine.cpp", "policy/simulator.cpp", "shim/cli/report_view.cpp"]
 
 if __name__ == "__main__":
-    sys.exit(fuzz("trace", SOURCES, runs=3000, max_len=4096, libraries=["-lzstd"]))
+    sys.exit(fuzz("trace", SOURCES, runs=1500, max_len=4096, libraries=["-lzstd"]))

@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::int64_t kRest = 400'000;      // ns without a call; longer than any poller sleeps that is to see each op end
 constexpr std::int64_t kSettled = 30'000;    // ns after which whoever polls has gone once more through all that it polls
+constexpr std::int64_t kComputing = 240'000; // ns; a thread that goes on without a call is looked at so often in the end
 constexpr std::int64_t kSpinning = 300'000'000;  // threads that poll without sleeping never look asleep: after so long they wait
 
 struct Clock {
@@ -114,15 +115,18 @@ void run_clock() {
     ::prctl(PR_SET_TIMERSLACK, 1);
     Clock& c = the_clock();
     Threads threads;
+    std::int64_t called = 0, pause = kSettled;
     std::unique_lock lock(c.mutex);
     for (;;) {
         c.changed.wait(lock, [&] { return !c.held.empty() && c.running == 0; });
         const std::vector<int> ours = c.ours;
         const std::int64_t since = c.last_call.load(), now = now_ns();
         bool rest = settled(c, now);
+        pause = rest && since == called ? std::min(2 * pause, kComputing) : kSettled;
+        called = since;
         lock.unlock();
         rest = (rest && threads.asleep(ours)) || now - since >= kSpinning;
-        if (!rest) nap(std::max(since + kSettled - now, kSettled));
+        if (!rest) nap(std::max(since + kSettled - now, pause));
         lock.lock();
         if (!rest || c.running || c.held.empty() || c.last_call.load() != since) continue;
         c.now.store(std::max(c.now.load(), *std::min_element(c.held.begin(), c.held.end())));
