@@ -120,9 +120,13 @@ class DevicePager {
         Lock lock(mutex_);
         return scratch_ ? CUdeviceptr{scratch_->base} : 0;
     }
-    // The program wrote [at, at + bytes) of `table` from host memory: `targets` are what the addresses among it point to
+    struct Stretch {
+        CUdeviceptr at;
+        std::size_t bytes;
+    };
+    // The program copied to these stretches of `table`, apart from each other: `targets` are what the addresses among it point to
     // (by position), and what was there before is forgotten.
-    void wrote_pointers(Buffer* table, CUdeviceptr at, std::size_t bytes, const std::vector<Buffer::Drag>& targets);
+    void wrote_pointers(Buffer* table, std::vector<Stretch> written, const std::vector<Buffer::Drag>& targets);
     // The addresses that [at, at + bytes) of a table is known to hold.
     std::vector<Buffer::Drag> pointers_of(Buffer* table, CUdeviceptr at, std::size_t bytes);
     // What the small allocation at `address` (of a slab; 0: all of it) or the buffer `table` is known to hold. False:

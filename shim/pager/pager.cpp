@@ -294,7 +294,8 @@ void Pager::leave(Op& op, CUresult result) {
         for (DevicePager* d : devices()) d->note_everything(number, bits);
     // Where the driver knows no context it has refused the op, and nothing could ever tell that it has completed.
     if (result == CUDA_SUCCESS || op.slot->context) streams_.submitted(*op.slot, number);
-    for (StreamSlot* s : op.also) streams_.submitted(*s, number);
+    for (StreamSlot* s : op.also)
+        if (result == CUDA_SUCCESS || s->context) streams_.submitted(*s, number);
     my_lease().close();
     if (op.slow) [[unlikely]]
         for (auto& [d, r] : op.requests) d->release(r, result == CUDA_SUCCESS);

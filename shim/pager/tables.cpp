@@ -6,9 +6,13 @@
 
 namespace udnnmem::pager {
 
-void DevicePager::wrote_pointers(Buffer* table, CUdeviceptr at, std::size_t bytes, const std::vector<Buffer::Drag>& targets) {
+void DevicePager::wrote_pointers(Buffer* table, std::vector<Stretch> written, const std::vector<Buffer::Drag>& targets) {
+    std::ranges::sort(written, {}, &Stretch::at);
     Lock lock(mutex_);
-    std::erase_if(table->drags, [&](const Buffer::Drag& d) { return d.at >= at && d.at < at + bytes; });
+    std::erase_if(table->drags, [&](const Buffer::Drag& d) {
+        const auto behind = std::ranges::upper_bound(written, d.at, {}, &Stretch::at);
+        return behind != written.begin() && d.at - std::prev(behind)->at < std::prev(behind)->bytes;
+    });
     table->drags.insert(table->drags.end(), targets.begin(), targets.end());
     table->table.store(table->opaque || !table->drags.empty(), std::memory_order_release);
     pager_.learned();

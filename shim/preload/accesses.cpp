@@ -195,6 +195,23 @@ void for_each_row(const Span& from, const Span& to, Body body) {
         for (std::size_t y = 0; y < a.height; ++y) body(z * a.slice + y * a.pitch, z * b.slice + y * b.pitch, a.width);
 }
 
+// Calls body(at, word, target) for each word of what such a copy brings that points into the arena; `data` is what it copies. Of much a
+// sample is looked at first, as in pointers_in().
+template <class Body>
+void for_each_pointer(const pager::Pager& pager, const char* data, const Span& from, const Span& to, bool thorough, Body body) {
+    bool looks = thorough || from.bytes == from.content() || from.content() <= kScannedCopy;
+    std::size_t passed = 0, next = 0;
+    if (!looks)
+        for_each_row(from, to, [&](std::size_t here, std::size_t there, std::size_t bytes) {
+            if (!looks && passed >= next) looks = !pointers_in(pager, data + here, std::min(bytes, kSample), to.address + there).empty(), next = passed + kSampleEvery;
+            passed += bytes;
+        });
+    if (!looks) return;
+    for_each_row(from, to, [&](std::size_t here, std::size_t there, std::size_t bytes) {
+        for (const auto& [i, word, target] : pointers_in(pager, data + here, bytes, to.address + there, thorough)) body(to.address + there + i, word, target);
+    });
+}
+
 // Says once of a kernel that its parameters are not known; of the first few kernels.
 void name_unknown(const interpose::KernelLayout& layout) {
     constinit static std::atomic<const interpose::KernelLayout*> told[64];
@@ -264,10 +281,7 @@ void name_carried(pager::Pager& pager, const Work& work, pager::Op& op) {
     for_each_copy(work, [&](const Span& from, const Span& to) {
         if (!pager.in_arena(to.address)) return;
         const char* const data = host_readable(pager, work, from.address);
-        if (!data) return;
-        for_each_row(from, to, [&](std::size_t here, std::size_t there, std::size_t bytes) {
-            for (auto [i, word, target] : pointers_in(pager, data + here, bytes, to.address + there)) name_word({pager, op}, word);
-        });
+        if (data) for_each_pointer(pager, data, from, to, false, [&](CUdeviceptr, CUdeviceptr word, Buffer*) { name_word({pager, op}, word); });
     });
 }
 
@@ -288,18 +302,23 @@ void note_pointers_copied(pager::Pager& pager, const Work& work) {
         Buffer* const source = pager.find(from.address);
         const char* const data = source ? nullptr : host_readable(pager, work, from.address);
         if (!source && !data) return;
-        for_each_row(from, to, [&](std::size_t here, std::size_t there, std::size_t bytes) {
-            const CUdeviceptr at = to.address + there;
-            std::vector<Buffer::Drag> targets;
-            if (source) {
-                if (source->table.load(std::memory_order_acquire)) targets = source->device->pointers_of(source, from.address + here, bytes);
-                for (Buffer::Drag& d : targets) d.at += at - (from.address + here);
-            } else {
-                for (auto [i, word, target] : pointers_in(pager, data + here, bytes, at, !table->device->reaches_host()))
-                    if (target != table || table->slab) targets.push_back({at + i, word, target});
-            }
-            if (!targets.empty() || table->table.load(std::memory_order_relaxed)) table->device->wrote_pointers(table, at, bytes, targets);
-        });
+        std::vector<Buffer::Drag> targets;
+        std::vector<pager::DevicePager::Stretch> written;
+        if (source && source->table.load(std::memory_order_acquire)) {
+            const std::vector<Buffer::Drag> held = source->device->pointers_of(source, from.address, from.bytes);
+            if (!held.empty())
+                for_each_row(from, to, [&](std::size_t here, std::size_t there, std::size_t bytes) {
+                    for (const Buffer::Drag& d : held)
+                        if (d.at - from.address - here < bytes) targets.push_back({d.at - from.address - here + to.address + there, d.address, d.target});
+                });
+        } else if (data) {
+            for_each_pointer(pager, data, from, to, !table->device->reaches_host(), [&](CUdeviceptr at, CUdeviceptr word, Buffer* target) {
+                if (target != table || table->slab) targets.push_back({at, word, target});
+            });
+        }
+        if (targets.empty() && !table->table.load(std::memory_order_relaxed)) return;
+        for_each_row(from, to, [&](std::size_t, std::size_t there, std::size_t bytes) { written.push_back({to.address + there, bytes}); });
+        table->device->wrote_pointers(table, std::move(written), targets);
     });
 }
 
@@ -315,9 +334,7 @@ CUresult pointers_escaping(pager::Pager& pager, const Work& work, const std::fun
                 for (const Buffer::Drag& d : source->device->pointers_of(source, from.address + here, bytes)) addresses.push_back(d.address);
             });
         } else if (const char* const data = host_readable(pager, work, from.address)) {
-            for_each_row(from, to, [&](std::size_t here, std::size_t there, std::size_t bytes) {
-                for (auto [i, word, target] : pointers_in(pager, data + here, bytes, to.address + there)) addresses.push_back(word);
-            });
+            for_each_pointer(pager, data, from, to, false, [&](CUdeviceptr, CUdeviceptr word, Buffer*) { addresses.push_back(word); });
         }
         const bool from_host = std::strstr(work.entry_point, "HtoD"), to_host = std::strstr(work.entry_point, "DtoH");
         if (addresses.empty() || to_host || (!from_host && host_readable(pager, work, to.address))) return;

@@ -74,8 +74,8 @@ TEST_CASE("all of a slab is another thing than the allocation that it begins wit
     REQUIRE(in_a.size() > 1);
     const CUdeviceptr x = p.allocate(2);
     Buffer *const a = p.at(in_a[0]), *const b = p.at(in_b[0]);
-    p.device->wrote_pointers(a, in_a[1], 8, {{in_a[1], x, p.at(x)}});
-    p.device->wrote_pointers(b, in_b[0], 8, {{in_b[0], in_a[0], a}});
+    p.device->wrote_pointers(a, {{in_a[1], 8}}, {{in_a[1], x, p.at(x)}});
+    p.device->wrote_pointers(b, {{in_b[0], 8}}, {{in_b[0], in_a[0], a}});
     Op op;
     op.stream = stream_of(1);
     op.name(a);
