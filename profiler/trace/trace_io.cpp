@@ -150,7 +150,7 @@ private:
     bool take_times(Record& record) {
         std::int64_t ops = 0, first_op = 0;
         std::vector<std::int64_t> durations;
-        if (!record.read_integer("ops", 0, most_ops, ops) || !record.read_integer("first_op", 0, most, first_op) || !record.read_integers("duration_ns", 0, most, durations)) return false;
+        if (!record.read_integer("ops", 0, most_ops, ops) || !record.read_integer_or("first_op", -1, most, -1, first_op) || !record.read_integers("duration_ns", 0, most, durations)) return false;
         if (static_cast<std::int64_t>(durations.size()) != ops) return record.fail("duration_ns", fmt::format("must be {} numbers, one for each op, is {}", ops, durations.size()));
         std::int64_t sum = 0;
         for (const std::int64_t d : durations) {
