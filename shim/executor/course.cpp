@@ -82,10 +82,6 @@ std::shared_ptr<const Rows> Course::worth_storing() const {
     return way->rows && (stored || way->times[0].size() + way->times[1].size() >= kMeasured) ? way->rows : nullptr;
 }
 
-bool Course::had_plan() const {
-    return next_ || std::any_of(ways_.begin(), ways_.end(), [](const Way& w) { return w.rows != nullptr; });
-}
-
 bool Course::newly_worth_storing() {
     const Way& way = ways_.back();
     return way.rows && way.times[0].size() + way.times[1].size() >= kMeasured && !std::exchange(ways_.back().told, true);
@@ -121,6 +117,18 @@ bool Course::compares_with_demand(std::uint64_t& last_tag) {
     change("none, memory paged on demand", Nanoseconds(0));
     actual_.assign(actual_.size(), Actual());
     return true;
+}
+
+void Course::plan_anew() {
+    ways_.assign(1, Way());
+    next_ = nullptr;
+    stored = false;
+    stage = Stage::fresh;
+    promised = first_promised = Nanoseconds(0);
+    improved = 0;
+    elsewhere_for = 0;
+    elsewhere_after = std::min<std::uint64_t>(2 * elsewhere_after, kKept);   // what changes all the time is not followed
+    actual_.assign(actual_.size(), Actual());
 }
 
 void Course::timed(const OpClock::Timed& t) {

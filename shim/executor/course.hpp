@@ -81,6 +81,11 @@ class Course {
         std::uint64_t causes[4] = {};           // by pager::Residency of the first buffer that was not there, device left out
         std::uint32_t buffer = 0;               // the last such
     };
+    // Its plan was made for other memory than there is: on demand until there is another one, made as for a fresh sequence. What was
+    // measured says nothing any more.
+    void plan_anew();
+    // Iterations in a row that began with other memory than the plan in force was made for, and after how many that counts.
+    std::uint64_t elsewhere_for = 0, elsewhere_after = 4;
     void timed(const OpClock::Timed& t);
     void held(std::int32_t step, const pager::Buffer& b, pager::Residency found, Nanoseconds waited);
     const std::vector<Actual>& actual() const { return actual_; }
@@ -97,8 +102,8 @@ class Course {
     const std::vector<profiler::Adaptation>& adaptations() const { return adaptations_; }
     // A plan worth keeping for the next start: one that was measured, or came from there. Null: none.
     std::shared_ptr<const Rows> worth_storing() const;
-    // A plan was made for it, whatever became of that: the next start need not learn the sequence.
-    bool had_plan() const;
+    // A plan was made for it, whatever became of that. The planning thread's.
+    bool had_plan() const { return promised.value > 0; }
     // Once for each plan that comes to be worth storing.
     bool newly_worth_storing();
     // The plan that was stored is not to be used; it is planned for anew, once `stage` says so.

@@ -40,7 +40,7 @@ void Executor::end(bool patiently) noexcept {
     if (replayer) replayer->check();
     std::unique_lock lock(job_mutex_);
     if (stopping_.exchange(true)) return;
-    store_waits_ |= !settings_.plan_file.empty() && (!has_stored_ || (replayer && replayer->denials() > denials_stored_));
+    store_waits_ |= !settings_.plan_file.empty() && replayer && replayer->denials() > denials_stored_;
     job_ready_.notify_all();
     if (thread_.joinable()) {
         auto gone = [this] { return has_ended_; };
@@ -118,8 +118,8 @@ void Executor::pass(const char* name, const Seen& seen, const pager::Op& op) {
 // sequences are waited for.
 void Executor::open_passage() {
     unfollowed_ = 0;
-    const auto settled = [](const CoursePointer& c) { return c->follower.settled(); };
-    if (!std::all_of(courses_.begin(), courses_.end(), settled)) return;
+    const bool ours = std::any_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->restored && !c->unseen(); });
+    if (!ours && std::any_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->unseen(); })) return;
     passage_.restart(newest_before_);
     passage_whole_ = true;
     passage_known_ = false;
@@ -166,6 +166,7 @@ void Executor::begin_iteration() {
     const Bytes peak(static_cast<std::int64_t>(device_->take_peak()));
     if (whole_ && last_ == active_) active_->took(peak);
     judge_pieces();
+    if (!settings_.lie) look_at_memory(*active_);
     if (active_->planned_at_once && !stopping_.load()) plan_at_once(*active_);
     if (!settings_.lie && active_->compares_with_demand(last_tag_)) device_->forget_orders();
     active_->begin(last_tag_);
@@ -183,6 +184,22 @@ void Executor::judge_pieces() {
     if (!is_in_pieces(*active_) || active_->stage != Course::Stage::planned || !active_->judgeable()) return;
     const Nanoseconds pieces = active_->typical(), whole = whole_graphs_->typical();
     if (whole.value && static_cast<double>(pieces.value) > kMoreThanWhole * static_cast<double>(whole.value)) launch_whole_again(pieces, whole, "");
+}
+
+// A plan for more memory than there is now is late all the time; one for much less moves what could stay. With mutex_ held.
+void Executor::look_at_memory(Course& course) {
+    const Rows* const rows = course.rows();
+    if (!rows || course.stage != Course::Stage::planned) return;
+    const auto room = device_->room();
+    const bool less = static_cast<std::int64_t>(room.budget) < rows->budget.value && static_cast<std::int64_t>(room.movable) < rows->peak.value;
+    const bool more = static_cast<double>(room.budget) > kMore * static_cast<double>(rows->budget.value);
+    if (!less && !more) course.elsewhere_for = 0;
+    else if (++course.elsewhere_for >= course.elsewhere_after) {
+        settings_.say("sequence " + std::to_string(course.id) + " is planned for anew: the budget is " + std::to_string(room.budget) + " bytes, its plan was made for " + std::to_string(rows->budget.value));
+        course.plan_anew();
+        device_->forget_orders();
+        wake(advance_waits_);
+    }
 }
 
 // With mutex_ held.

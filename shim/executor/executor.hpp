@@ -167,6 +167,9 @@ class Executor {
     static constexpr double kFasterByPlan = 0.98;   // a second plan is worth trying if it promises so much
     static constexpr double kSpare = 0.01;          // of the memory, for frames that are stranded in a size class
     static constexpr std::size_t kMostJobs = 4;     // iterations that wait for the planning thread; of more, the newest
+    // Up to so much more memory than a plan was made for, it is used as it is; and with less, as long as it has the peak of the plan.
+    // What memory buffers can share is no measure of more: hardly anything else has been allocated when a program starts.
+    static constexpr double kMore = 1.25;
     static constexpr std::uint64_t kUnfollowed = 4096;   // ops after which what runs is a passage, wherever it began
     static constexpr std::size_t kWaiting = 64;     // pieces that wait for the planning thread; more are dropped
 
@@ -219,7 +222,7 @@ class Executor {
     bool strange() const;
     void note_stranger();
     void discard_strangers(bool at_end);
-    void store() noexcept;
+    void store(bool at_end) noexcept;
 
     // The launch path's, without a lock.
     CUresult replay_for(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept;
@@ -242,6 +245,7 @@ class Executor {
     void begin_iteration();
     bool is_in_pieces(const Course& course) const;
     void judge_pieces();
+    void look_at_memory(Course& course);
     void launch_whole_again(Nanoseconds pieces, Nanoseconds whole, const char* how);
     void lose();
     void restart_clock(std::int32_t step);
@@ -257,7 +261,6 @@ class Executor {
     Course::Figures retired_;                       // of courses that made room
     std::set<std::uint64_t> denied_;                // by earlier runs (Replayer::denied()) ...
     std::size_t denials_stored_ = 0;                // ... and so many are in the file. Under job_mutex_
-    bool has_stored_ = false;                       // the file has plans that can be of use. Under job_mutex_
     std::string stored_device_;                     // that the stored plans are for; once the device is known ""
     Bytes stored_granule_;
     std::uint64_t strangers_until_ = 0;             // stored plans are waited for so many ops; 0: nothing else repeated so far

@@ -169,7 +169,7 @@ void Executor::run() {
     } catch (const Stopped&) {
     }
     discard_strangers(true);
-    store();
+    store(true);
     std::lock_guard lock(job_mutex_);
     has_ended_ = true;
     ended_.notify_all();
@@ -184,7 +184,7 @@ bool Executor::wait_for_work(bool polls) {
     passages_wait_ = advance_waits_ = false;
     if (store_waits_ && !stopping_.load()) {
         lock.unlock();
-        store();
+        store(false);
     }
     return !stopping_.load();
 }

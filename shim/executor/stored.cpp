@@ -8,9 +8,6 @@
 namespace udnnmem::executor {
 namespace {
 
-// Up to so much more memory than a plan was made for, it is used as it is; and with less, as long as it has the peak of the plan.
-// What memory buffers can share is no measure: hardly anything else has been allocated when a program starts.
-constexpr double kMore = 1.25;
 // Something else may repeat before what was stored comes (an evaluation, a warm-up): for so many times its ops.
 constexpr std::uint64_t kBefore = 32;
 
@@ -41,7 +38,6 @@ void Executor::load() {
     if (!plans) return not_used(plans.error().message);
     denied_ = plans->denied;
     denials_stored_ = denied_.size();
-    has_stored_ = !plans->courses.empty();   // if only for another policy
     if (plans->policy != settings_.planner->name) return not_used("it was made by " + plans->policy + ", not by " + settings_.planner->name);
     std::lock_guard lock(mutex_);
     stored_device_ = plans->device;
@@ -85,6 +81,7 @@ bool Executor::find_device() {
         c->drop_stored();   // the sequence is good: it is planned for anew
         // Without a plan it would not run at all: it is made as the first iteration begins.
         if (c->known && room.host + room.movable < live) c->stage = Course::Stage::planned, c->planned_at_once = true;
+        if (rows.anew && !c->known) c->watch = std::make_unique<WriteWatch>(pager_, c->sequence), watching_.store(true);   // that run may not have come to it
         other = true;
         another_budget |= !rows.anew;
     }
@@ -176,12 +173,15 @@ void Executor::discard_strangers(bool at_end) {
     if (std::exchange(stores_later_, false)) wake(store_waits_);
 }
 
-void Executor::store() noexcept try {
+// What there is to store, if anything waits for that; at the end also what was learned since or has no plan worth it.
+void Executor::store(bool at_end) noexcept try {
+    if (settings_.plan_file.empty()) return;
     {
         std::lock_guard lock(job_mutex_);
-        if (!std::exchange(store_waits_, false)) return;
+        if (!std::exchange(store_waits_, false) && !at_end) return;
     }
     std::vector<std::pair<CoursePointer, std::shared_ptr<const Rows>>> known;   // and the plan that is worth it, or null
+    bool plans = false, any = false, nodes = false;
     std::string lines;
     std::set<std::uint64_t> denied = denied_;
     if (replay::Replayer* const replayer = replayer_.load()) denied = replayer->denied();
@@ -193,15 +193,22 @@ void Executor::store() noexcept try {
             stores_later_ = true;
             return;
         }
-        lines = plans_line(settings_.device_name(device_->device()), settings_.planner->name, Bytes(static_cast<std::int64_t>(device_->granule())), pieces_.load());
-        for (const CoursePointer& c : courses_)
-            if (auto rows = c->worth_storing(); rows || c->restored || (c->had_plan() && c->follower.settled())) known.emplace_back(c, std::move(rows));
+        nodes = pieces_.load() && !whole_graphs_;   // so says the file
+        for (const CoursePointer& c : courses_) {
+            auto rows = c->worth_storing();
+            // What graphs do node by node is stored once it was compared with what they do whole; what never came again is not kept for ever.
+            if (!rows && (is_in_pieces(*c) || !c->follower.settled())) continue;
+            plans |= rows != nullptr;
+            any |= c->had_plan();
+            nodes |= is_in_pieces(*c);
+            known.emplace_back(c, std::move(rows));
+        }
+        lines = plans_line(settings_.device_name(device_->device()), settings_.planner->name, Bytes(static_cast<std::int64_t>(device_->granule())), nodes);
     }
-    const bool plans = std::any_of(known.begin(), known.end(), [](const auto& k) { return k.second != nullptr; });
-    {
-        std::lock_guard lock(job_mutex_);
-        // Given up meanwhile: what was stored before may be better.
-        if (!plans && !denies && (known.empty() || has_stored_)) return;
+    if (!plans && !denies) {   // what is stored may be better: another process may have done that
+        PlanFile is = PlanFile::none;
+        const auto there = any ? read_plans(settings_.plan_file, is) : Expected<StoredPlans>(StoredPlans());
+        if (!any || is == PlanFile::other || (is != PlanFile::none && there && !there->courses.empty())) return;
     }
     for (const std::uint64_t code : denied) lines += denied_line(code);
     for (const auto& [course, rows] : known) {
@@ -212,7 +219,6 @@ void Executor::store() noexcept try {
     if (written) {
         std::lock_guard lock(job_mutex_);
         denials_stored_ = denied.size();
-        has_stored_ = true;
     }
     if (!written && !std::exchange(told_not_stored_, true)) settings_.note("the plan cannot be stored: " + written.error().message + "; UDNNMEM_PLAN takes a file in a folder that can be written to");
 } catch (const std::exception&) {  // no memory: it is not stored

@@ -96,21 +96,25 @@ def other_memory(suite, file):
     for what in ("first start", "second start"):
         done = Run(digits(40, 80, 256), environment(preload=True, SOFTGPU_MEMORY="64MiB", UDNNMEM_BUDGET="2MiB", UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info", **LOOK), limit=120)
         suite.check(done.status == 0 and not NOTE.findall(done.error) and file.exists(), f"{what} in a small budget: nothing to say of the plan", f"    {done.status}\n{done.tail(12)}")
-    suite.check("1 stored plan" in done.error, "second start in a small budget: by the stored plan", done.tail(12))
+    suite.check("stored plans, from" in done.error, "second start in a small budget: by the stored plan", done.tail(12))
 
 
 def short_run(suite, file):
     """It ends before its plan was measured: the next start plans for what it learned at once. So it does where other sequences have plans to store."""
-    command = digits(12, 7)
-    plain = Run(command, environment(SOFTGPU_MEMORY="1GiB", **MODEL))
-    budget = int(plain.output.split("peak live bytes ")[1]) // 2
-    start = lambda: Run(command, environment(preload=True, SOFTGPU_MEMORY=budget, UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info", **MODEL), limit=120)
-    first = start()
-    suite.check(first.output == plain.output and file.exists() and ops_in(file) >= 120, "a short run: its sequence is stored", first.tail(12))
-    second = start()
+    def start(steps):
+        plain = Run(digits(12, steps), environment(SOFTGPU_MEMORY="1GiB", **MODEL))
+        budget = int(plain.output.split("peak live bytes ")[1]) // 2
+        done = Run(digits(12, steps), environment(preload=True, SOFTGPU_MEMORY=budget, UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info", **MODEL), limit=120)
+        suite.check(done.output == plain.output and not NOTE.findall(done.error), f"a run of {steps} steps: the same bits, nothing to say of the plan", done.tail(12))
+        return done
+
+    first = start(3)
+    suite.check(file.exists() and ops_in(file) >= 120, "a short run: its sequence is stored", first.tail(12))
+    second = start(7)
     followed = FOLLOWED.search(second.error)
-    suite.check(second.output == plain.output and not NOTE.findall(second.error) and followed and int(followed[2]) >= 5, "a short run: the next one is by plan", second.tail(12))
-    suite.check("of 120 ops is known" not in second.error, "a short run: the next one need not learn", second.tail(12))
+    suite.check(followed and int(followed[2]) >= 5, "after a short run: by plan", second.tail(12))
+    suite.check("of 120 ops is known" not in second.error, "after a short run: the sequence need not be learned", second.tail(12))
+    suite.check("seen to write" in second.error, "after a short run: what it had no time to see is looked at", second.tail(12))
 
 
 def not_plans(suite, file):
@@ -179,9 +183,8 @@ def main():
         done, followed, _ = start("after a warm-up", digits(12, 20, 128, "--first", "8,64"), enough=5)
         # The accuracy at the end, too, if the planning thread comes to it.
         suite.check(followed[1] >= 5 and done.error.count("of 120 ops is known") == 1, "after a warm-up that repeats: by the stored plan, no other training is learned", f"    {followed}\n{done.tail(20)}")
-        stored = subprocess.run(["zstd", "-dcq", file], capture_output=True).stdout
-        kept = [line for line in subprocess.run(["zstd", "-dcq"], input=good, capture_output=True).stdout.splitlines() if b'"kind":"op"' in line]
-        suite.check(kept and all(line in stored for line in kept), "after a warm-up: what was stored is kept")
+        shapes = lambda packed: re.findall(rb'"kind":"op".*?"shape":"(\w+)"', subprocess.run(["zstd", "-dcq"], input=packed, capture_output=True).stdout)
+        suite.check(shapes(good) and set(shapes(good)) <= set(shapes(file.read_bytes())), "after a warm-up: what was stored is kept")
         file.write_bytes(good)
         same = first_peak * 0.5 / peak_of(digits(depth=20))   # of its memory, as much as the other one had
         done, followed, said = start("another program", digits(depth=20), share=same, notes=1, enough=1, stored=200)

@@ -157,6 +157,56 @@ TEST_CASE_METHOD(Followed, "iterations that were followed stay counted when thei
     executor.stop();
 }
 
+TEST_CASE_METHOD(Followed, "where there is less memory for good than a plan was made for, or much more, it is made anew") {
+    const std::vector<CUdeviceptr> loop = buffers(6);   // 12 granules, of 8
+    settings.second_look = Nanoseconds(0);
+    settings.recompute = false;
+    Executor executor(*p.pager, settings);
+    executor.learned(loop_over(loop, 1));
+    REQUIRE(known(1));
+    const auto iterations = [&](int n) {
+        for (int i = 0; i < n; ++i)
+            for (const CUdeviceptr at : loop) {
+                pager::Op op;
+                op.name(p.at(at));
+                const Executor::Place place = executor.before("op", 1, op);
+                REQUIRE(p.begin(op, 1, {at}) == CUDA_SUCCESS);
+                executor.submitted(place, op);
+                p.pager->leave(op, CUDA_SUCCESS);
+                executor.after(place, op);
+            }
+    };
+    const auto plans = [&](long n, const char* of = "plan by udnn") {
+        return Paged::soon([&] {
+            std::lock_guard lock(mutex);
+            return std::count_if(said.begin(), said.end(), [&](const std::string& line) { return line.find(of) != std::string::npos; }) == n;
+        });
+    };
+    REQUIRE(plans(1));
+    iterations(10);
+    CHECK(plans(0, "planned for anew"));
+    std::size_t lowered = 0;
+    p.gpu.fill_up();
+    REQUIRE(p.device->yield(3 * pager::test::granule, lowered) == CUDA_SUCCESS);
+    REQUIRE(lowered >= 3 * pager::test::granule);
+    p.gpu.fill_up();   // others have it
+    iterations(3);
+    CHECK(plans(0, "planned for anew"));   // for a while, perhaps
+    iterations(2);
+    CHECK((plans(1, "planned for anew") && plans(2)));
+    iterations(20);
+    CHECK(plans(1, "planned for anew"));
+    p.gpu.fill_up(16);
+    p.device->reclaim(lowered);
+    iterations(20);
+    CHECK(plans(2, "planned for anew"));
+    CHECK(Paged::soon([&] {
+        std::lock_guard lock(mutex);
+        return said.back().starts_with("plan by udnn");
+    }));
+    executor.stop();
+}
+
 TEST_CASE_METHOD(Followed, "a watch that is left in the middle again and again is given up") {
     const std::vector<CUdeviceptr> a = buffers(4);
     const executor::Sequence sequence = executor::make_sequence(loop_over(a, 1), 1, pager::test::granule, [this](std::uint64_t at) { return p.at(at); });
