@@ -183,7 +183,8 @@ TEST_CASE_METHOD(Followed, "where there is less memory for good than a plan was 
         });
     };
     REQUIRE(plans(1));
-    iterations(10);
+    REQUIRE(Paged::soon([&] { return iterations(1), executor.figures().by_plan; }));
+    iterations(4);   // fewer than it takes until another thread looks whether the plan can be improved
     CHECK(plans(0, "planned for anew"));
     std::size_t lowered = 0;
     p.gpu.fill_up();
@@ -198,8 +199,12 @@ TEST_CASE_METHOD(Followed, "where there is less memory for good than a plan was 
     CHECK(plans(1, "planned for anew"));
     p.gpu.fill_up(16);
     p.device->reclaim(lowered);
-    iterations(20);
-    CHECK(plans(2, "planned for anew"));
+    const auto again = [&] {
+        iterations(1);
+        std::lock_guard lock(mutex);
+        return std::count_if(said.begin(), said.end(), [](const std::string& line) { return line.find("planned for anew") != std::string::npos; }) == 2;
+    };
+    CHECK(Paged::soon(again));
     CHECK(Paged::soon([&] {
         std::lock_guard lock(mutex);
         return said.back().starts_with("plan by udnn");
