@@ -205,10 +205,11 @@ void Executor::store(bool at_end) noexcept try {
         }
         lines = plans_line(settings_.device_name(device_->device()), settings_.planner->name, Bytes(static_cast<std::int64_t>(device_->granule())), nodes);
     }
-    if (!plans && !denies) {   // what is stored may be better: another process may have done that
+    if (!plans && !denies) {
+        if (!any) return;
         PlanFile is = PlanFile::none;
-        const auto there = any ? read_plans(settings_.plan_file, is) : Expected<StoredPlans>(StoredPlans());
-        if (!any || is == PlanFile::other || (is != PlanFile::none && there && !there->courses.empty())) return;
+        const auto there = read_plans(settings_.plan_file, is);   // it may be better: another process may have stored it
+        if (is == PlanFile::other || (there && !there->courses.empty())) return;
     }
     for (const std::uint64_t code : denied) lines += denied_line(code);
     for (const auto& [course, rows] : known) {

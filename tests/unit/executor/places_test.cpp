@@ -64,6 +64,19 @@ struct Followed {
         for (const CUdeviceptr at : named) op.name(p.at(at));
         return executor.before("op", shape, op).step;
     }
+    // Launches the ops of loop_over(loop, 1), `iterations` times.
+    void run(Executor& executor, const std::vector<CUdeviceptr>& loop, int iterations) {
+        for (int i = 0; i < iterations; ++i)
+            for (const CUdeviceptr at : loop) {
+                pager::Op op;
+                op.name(p.at(at));
+                const Executor::Place place = executor.before("op", 1, op);
+                REQUIRE(p.begin(op, 1, {at}) == CUDA_SUCCESS);
+                executor.submitted(place, op);
+                p.pager->leave(op, CUDA_SUCCESS);
+                executor.after(place, op);
+            }
+    }
     Paged p{{.device = 8, .host = 200, .lands = false, .times = true}};
     std::mutex mutex;
     std::vector<std::string> said;
@@ -131,16 +144,7 @@ TEST_CASE_METHOD(Followed, "iterations that were followed stay counted when thei
     Executor executor(*p.pager, settings);
     executor.learned(loop_over(loops[0], 1));
     REQUIRE(known(1));
-    for (int i = 0; i < 5; ++i)
-        for (const CUdeviceptr at : loops[0]) {
-            pager::Op op;
-            op.name(p.at(at));
-            const Executor::Place place = executor.before("op", 1, op);
-            REQUIRE(p.begin(op, 1, {at}) == CUDA_SUCCESS);
-            executor.submitted(place, op);
-            p.pager->leave(op, CUDA_SUCCESS);
-            executor.after(place, op);
-        }
+    run(executor, loops[0], 5);
     const std::uint64_t iterations = executor.figures().iterations;
     REQUIRE(iterations > 0);
     const std::size_t told = executor.shortest(false).size();   // once it was followed four times
@@ -164,47 +168,29 @@ TEST_CASE_METHOD(Followed, "where there is less memory for good than a plan was 
     Executor executor(*p.pager, settings);
     executor.learned(loop_over(loop, 1));
     REQUIRE(known(1));
-    const auto iterations = [&](int n) {
-        for (int i = 0; i < n; ++i)
-            for (const CUdeviceptr at : loop) {
-                pager::Op op;
-                op.name(p.at(at));
-                const Executor::Place place = executor.before("op", 1, op);
-                REQUIRE(p.begin(op, 1, {at}) == CUDA_SUCCESS);
-                executor.submitted(place, op);
-                p.pager->leave(op, CUDA_SUCCESS);
-                executor.after(place, op);
-            }
+    const auto told = [&](const char* of) {
+        std::lock_guard lock(mutex);
+        return std::count_if(said.begin(), said.end(), [&](const std::string& line) { return line.find(of) != std::string::npos; });
     };
-    const auto plans = [&](long n, const char* of = "plan by udnn") {
-        return Paged::soon([&] {
-            std::lock_guard lock(mutex);
-            return std::count_if(said.begin(), said.end(), [&](const std::string& line) { return line.find(of) != std::string::npos; }) == n;
-        });
-    };
+    const auto plans = [&](long n, const char* of = "plan by udnn") { return Paged::soon([&] { return told(of) == n; }); };
     REQUIRE(plans(1));
-    REQUIRE(Paged::soon([&] { return iterations(1), executor.figures().by_plan; }));
-    iterations(4);   // fewer than it takes until another thread looks whether the plan can be improved
+    REQUIRE(Paged::soon([&] { return run(executor, loop, 1), executor.figures().by_plan; }));
+    run(executor, loop, 4);   // fewer than it takes until another thread looks whether the plan can be improved
     CHECK(plans(0, "planned for anew"));
     std::size_t lowered = 0;
     p.gpu.fill_up();
     REQUIRE(p.device->yield(3 * pager::test::granule, lowered) == CUDA_SUCCESS);
     REQUIRE(lowered >= 3 * pager::test::granule);
     p.gpu.fill_up();   // others have it
-    iterations(3);
+    run(executor, loop, 3);
     CHECK(plans(0, "planned for anew"));   // for a while, perhaps
-    iterations(2);
+    run(executor, loop, 2);
     CHECK((plans(1, "planned for anew") && plans(2)));
-    iterations(20);
+    run(executor, loop, 20);
     CHECK(plans(1, "planned for anew"));
     p.gpu.fill_up(16);
     p.device->reclaim(lowered);
-    const auto again = [&] {
-        iterations(1);
-        std::lock_guard lock(mutex);
-        return std::count_if(said.begin(), said.end(), [](const std::string& line) { return line.find("planned for anew") != std::string::npos; }) == 2;
-    };
-    CHECK(Paged::soon(again));
+    CHECK(Paged::soon([&] { return run(executor, loop, 1), told("planned for anew") == 2; }));
     CHECK(Paged::soon([&] {
         std::lock_guard lock(mutex);
         return said.back().starts_with("plan by udnn");
