@@ -19,6 +19,11 @@ def tinygrad_environment(preload, **options):
                        CACHEDB=BUILD / "real-tinygrad.db", PYTHONHASHSEED=0, PYTHONDONTWRITEBYTECODE=1, **options)
 
 
+def training(network):
+    """The command that trains it: the script as it is, with what tinygrad lowered before kept beside its compiled kernels."""
+    return [TINYGRAD, HERE / "lowered.py", NETWORKS / f"{network}.py"]
+
+
 def every_network():
     return [n.stem for n in sorted(NETWORKS.glob("*.py")) if n.stem != "training"]
 

@@ -6,7 +6,7 @@ the trace that the library wrote, the last iteration that it learned is kept, it
 are the machine's name and the figures of that run; labels of buffers there are none.
 """
 import json, pathlib, subprocess, sys, tempfile
-from paged import NETWORKS, PLAIN, TINYGRAD, every_network, tinygrad_environment
+from paged import PLAIN, every_network, tinygrad_environment, training
 from tests.e2e.harness import Run
 
 STEPS = 16
@@ -28,7 +28,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "run.jsonl.zst"
             env = tinygrad_environment(True, PARALLEL=0, STEPS=STEPS, SOFTGPU_MEMORY="4GiB", UDNNMEM_TRACE=path, **PLAIN)
-            done = Run([TINYGRAD, NETWORKS / f"{network}.py"], env, limit=1800)
+            done = Run(training(network), env, limit=1800)
             assert done.status == 0, done.tail()
             learned, kept = iteration(path)
         header = {"kind": "header", "schema": 1, "name": f"tinygrad-{network}", "origin": "udnnmem 0.1.0, tinygrad 0.14.0 on the software GPU", "ideal_ns": learned["ideal_ns"]}

@@ -8,7 +8,7 @@ evictions, or nothing was tested. `make test` takes each network in one mode, 50
 makes alone), and 20 seeds of the software GPU's schedule at 50 %. Compiled kernels are kept in the build folder: the first run pays for them.
 """
 import concurrent.futures, re, sys, tempfile
-from paged import FULL, MODES, NETWORKS, REAL, SUMMARY, TINYGRAD, evicted, every_network, largest_op, tinygrad_environment, verdict
+from paged import FULL, MODES, REAL, SUMMARY, TINYGRAD, evicted, every_network, largest_op, tinygrad_environment, training, verdict
 from tests.e2e.harness import Run, Suite
 
 TINY = REAL / "tinygrad" / "test_tiny.py"
@@ -22,12 +22,12 @@ UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$"
 
 
 def run(command, preload, **options):
-    return Run([TINYGRAD] + command, tinygrad_environment(preload, **options), limit=LIMIT)
+    return Run(command, tinygrad_environment(preload, **options), limit=LIMIT)
 
 
 def train(network, mode, preload, memory, **options):
     # Without tinygrad's compile workers, which would each take seconds to start; test_tiny.py has them.
-    return run([NETWORKS / f"{network}.py"], preload, STEPS=STEPS, PARALLEL=0, UDNNMEM_VERIFY=1, SOFTGPU_MEMORY=memory, **MODES[mode], **({} if network == "mlp" else QUICK), **options)
+    return run(training(network), preload, STEPS=STEPS, PARALLEL=0, UDNNMEM_VERIFY=1, SOFTGPU_MEMORY=memory, **MODES[mode], **({} if network == "mlp" else QUICK), **options)
 
 
 class Case:
@@ -103,7 +103,7 @@ def unittest_counts(done):
 
 def test_tiny(suite):
     """tinygrad's own tests: as many pass in a memory that forces evictions as without the library."""
-    command = [TINY]
+    command = [TINYGRAD, TINY]
     plain = run(command, False, SOFTGPU_MEMORY="1GiB")
     before = unittest_counts(plain)
     if not suite.check(before and before[0] > 0 and before[2] == 0, "test_tiny.py passes without the library", plain.tail(12)):

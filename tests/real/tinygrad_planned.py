@@ -7,7 +7,7 @@ bytes takes as many times its iteration with all memory as it does, in the middl
 op and what slabs hold fit. `tinygrad_planned.py NETWORK...` takes those; it is run by hand (a quarter of an hour a network and mode).
 """
 import concurrent.futures, sys, tempfile
-from paged import GRANULE, MODES, NETWORKS, TINYGRAD, every_network, largest_op, live_bytes, tinygrad_environment, verdict
+from paged import GRANULE, MODES, every_network, largest_op, live_bytes, tinygrad_environment, training, verdict
 from tests.e2e.harness import FOLLOWED, Run, Suite, settled
 
 WAYS = ("eager plain", "jit plain")
@@ -18,7 +18,7 @@ MODEL = dict(SOFTGPU_TIME="model:5e10:3e10", PARALLEL=0, UDNNMEM_TEST_DEADLINE_M
 
 
 def train(network, mode, preload, steps, **options):
-    return Run([TINYGRAD, NETWORKS / f"{network}.py"], tinygrad_environment(preload, STEPS=steps, **MODEL, **MODES[mode], **options), limit=1800)
+    return Run(training(network), tinygrad_environment(preload, STEPS=steps, **MODEL, **MODES[mode], **options), limit=1800)
 
 
 class Planned:
