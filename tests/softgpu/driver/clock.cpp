@@ -24,10 +24,16 @@ constexpr std::int64_t kSettled = 30'000;    // ns after which whoever polls has
 constexpr std::int64_t kComputing = 240'000; // ns; a thread that goes on without a call is looked at so often in the end
 constexpr std::int64_t kSpinning = 300'000'000;  // threads that poll without sleeping never look asleep: after so long they wait
 
+// An op that waits for its end.
+struct Held {
+    std::int64_t end;
+    std::condition_variable reached;
+};
+
 struct Clock {
     std::mutex mutex;
-    std::condition_variable moved, changed;
-    std::vector<std::int64_t> held;          // ends, unordered
+    std::condition_variable rested;          // nothing runs and something is held, or the last that polls has done so
+    std::vector<Held*> held;                 // unordered
     std::vector<int> ours;                   // thread ids
     std::vector<std::pair<int, std::int64_t>> polled;  // thread ids, when each did last
     int running = 0;
@@ -86,13 +92,14 @@ private:
     std::vector<int> files_;
 };
 
-// Whether whoever sleeps between polls has seen the last change: all who polled lately have done so since.
-bool settled(Clock& c, std::int64_t now) {
+// When whoever sleeps between polls has seen the last change, if no call comes and no poll: all who polled lately have done so
+// since, or poll no more.
+std::int64_t settles_at(const Clock& c) {
     const std::int64_t since = c.last_call.load();
-    if (now - since >= kRest) return true;
-    return now - since >= kSettled && std::all_of(c.polled.begin(), c.polled.end(), [&](const auto& p) {
-        return p.second >= since + kSettled || p.second < now - kRest;
-    });
+    std::int64_t at = since + kSettled;
+    for (const auto& [thread, when] : c.polled)
+        if (when < since + kSettled) at = std::max(at, std::min(since, when) + kRest);
+    return at;
 }
 
 void note_poll() {
@@ -102,6 +109,7 @@ void note_poll() {
     const std::int64_t now = now_ns();
     std::erase_if(c.polled, [now](const auto& p) { return p.first == id || p.second < now - kRest; });
     c.polled.emplace_back(id, now);
+    if (!c.held.empty() && c.running == 0 && settles_at(c) <= now) c.rested.notify_one();
 }
 
 void nap(std::int64_t ns) {
@@ -118,25 +126,29 @@ void run_clock() {
     std::int64_t called = 0, pause = kSettled;
     std::unique_lock lock(c.mutex);
     for (;;) {
-        c.changed.wait(lock, [&] { return !c.held.empty() && c.running == 0; });
+        c.rested.wait(lock, [&] { return !c.held.empty() && c.running == 0; });
         const std::vector<int> ours = c.ours;
         const std::int64_t since = c.last_call.load(), now = now_ns();
-        bool rest = settled(c, now);
-        pause = rest && since == called ? std::min(2 * pause, kComputing) : kSettled;
+        if (const std::int64_t at = settles_at(c); at > now) {
+            c.rested.wait_for(lock, std::chrono::nanoseconds(at - now));
+            continue;
+        }
+        pause = since == called ? std::min(2 * pause, kComputing) : kSettled;
         called = since;
         lock.unlock();
-        rest = (rest && threads.asleep(ours)) || now - since >= kSpinning;
-        if (!rest) nap(std::max(since + kSettled - now, pause));
+        const bool rest = threads.asleep(ours) || now - since >= kSpinning;
+        if (!rest) nap(pause);
         lock.lock();
         if (!rest || c.running || c.held.empty() || c.last_call.load() != since) continue;
-        c.now.store(std::max(c.now.load(), *std::min_element(c.held.begin(), c.held.end())));
+        const Held* first = *std::min_element(c.held.begin(), c.held.end(), [](const Held* a, const Held* b) { return a->end < b->end; });
+        c.now.store(std::max(c.now.load(), first->end));
         c.last_call.store(now_ns());
-        std::erase_if(c.held, [&](std::int64_t end) {
-            if (end > c.now.load()) return false;
+        std::erase_if(c.held, [&](Held* h) {
+            if (h->end > c.now.load()) return false;
             ++c.running;  // it goes on: the clock stands until it has told so
+            h->reached.notify_one();
             return true;
         });
-        c.moved.notify_all();
     }
 }
 
@@ -180,19 +192,18 @@ void engine_runs() {
 void engine_rests() {
     Clock& c = the_clock();
     std::lock_guard lock(c.mutex);
-    --c.running;
     c.last_call.store(now_ns(), std::memory_order_relaxed);
-    c.changed.notify_all();
+    if (--c.running == 0 && !c.held.empty()) c.rested.notify_one();
 }
 
 void hold_until(std::int64_t end) {
     Clock& c = the_clock();
     if (end <= c.now.load()) return;
     std::unique_lock lock(c.mutex);
-    c.held.push_back(end);
-    --c.running;
-    c.changed.notify_all();
-    c.moved.wait(lock, [&] { return c.now.load() >= end; });
+    Held held{end, {}};
+    c.held.push_back(&held);
+    if (--c.running == 0) c.rested.notify_one();
+    held.reached.wait(lock, [&] { return c.now.load() >= end; });
 }
 
 }  // namespace softgpu
