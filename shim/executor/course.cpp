@@ -125,6 +125,7 @@ void Course::plan_anew() {
     stored = false;
     stage = Stage::fresh;
     promised = first_promised = Nanoseconds(0);
+    unplanned_at = fitted = Bytes(0);
     improved = 0;
     elsewhere_for = 0;
     elsewhere_after = std::min<std::uint64_t>(2 * elsewhere_after, kKept);   // what changes all the time is not followed

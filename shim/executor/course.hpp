@@ -45,6 +45,8 @@ class Course {
     bool planned_at_once = false;               // when it begins: see Executor::find_device()
     std::uint64_t tells_times = 4;              // iterations after which its shortest times are told again
     std::string no_plan;                        // why there is none; empty: there is, or nobody has tried
+    Bytes unplanned_at{0};                      // where it was planned for and none is needed, or none possible: the budget then. Else 0
+    Bytes fitted{0};                            // where none is needed: what it holds at most
     std::uint64_t turns = 0;                    // times that the program came to it from elsewhere
 
     // What is in force now; null: on demand.

@@ -186,16 +186,18 @@ void Executor::judge_pieces() {
     if (whole.value && static_cast<double>(pieces.value) > kMoreThanWhole * static_cast<double>(whole.value)) launch_whole_again(pieces, whole, "");
 }
 
-// A plan for more memory than there is now is late all the time; one for much less moves what could stay. With mutex_ held.
+// A plan for more memory than there is now is late all the time; one for much less moves what could stay. What fitted, or could not be
+// planned for, may be another case now. With mutex_ held.
 void Executor::look_at_memory(Course& course) {
     const Rows* const rows = course.rows();
-    if (!rows || course.stage != Course::Stage::planned) return;
+    if (course.stage != Course::Stage::planned || (!rows && !course.unplanned_at.value)) return;
     const auto room = device_->room();
-    const bool less = static_cast<std::int64_t>(room.budget) < rows->budget.value && static_cast<std::int64_t>(room.movable) < rows->peak.value;
-    const bool more = static_cast<double>(room.budget) > kMore * static_cast<double>(rows->budget.value);
+    const Bytes then = rows ? rows->budget : course.unplanned_at, needs = rows ? rows->peak : course.fitted;
+    const bool less = static_cast<std::int64_t>(room.budget) < then.value && static_cast<std::int64_t>(room.movable) < needs.value;
+    const bool more = !course.fitted.value && static_cast<double>(room.budget) > kMore * static_cast<double>(then.value);
     if (!less && !more) course.elsewhere_for = 0;
     else if (++course.elsewhere_for >= course.elsewhere_after) {
-        settings_.say("sequence " + std::to_string(course.id) + " is planned for anew: the budget is " + std::to_string(room.budget) + " bytes, its plan was made for " + std::to_string(rows->budget.value));
+        settings_.say("sequence " + std::to_string(course.id) + " is planned for anew: the budget is " + std::to_string(room.budget) + " bytes, it was planned for with " + std::to_string(then.value));
         course.plan_anew();
         device_->forget_orders();
         wake(advance_waits_);

@@ -253,7 +253,12 @@ bool Executor::advance(Course& course) {
         set_stage(course, Course::Stage::planned);
         if (course.seen.ops.empty()) course.seen = trace;
         leave_out_too_large(course);
-        if (policy::CompiledTrace(trace).peak_live <= machine(course).memory.value) return false;
+        const Bytes budget(static_cast<std::int64_t>(device_->room().budget));
+        if (const Bytes peak(policy::CompiledTrace(trace).peak_live); peak <= machine(course).memory) {
+            std::lock_guard lock(mutex_);
+            course.unplanned_at = budget, course.fitted = peak;
+            return false;
+        }
         if (settings_.planner->needs_recompute && !settings_.recompute) {
             settings_.note("policy " + std::string(settings_.planner->name) + " is all recompute: UDNNMEM_RECOMPUTE=off leaves it nothing to plan, memory is paged on demand");
             return false;
@@ -266,6 +271,7 @@ bool Executor::advance(Course& course) {
             if (!first) {
                 std::lock_guard lock(mutex_);
                 course.no_plan = why;
+                course.unplanned_at = budget;
                 return false;
             }
             course.promised = course.first_promised = first->promised;

@@ -48,12 +48,12 @@ struct Followed {
         settings.note = [](const std::string&) {};
         settings.search_again = [this] { ++searches; };
     }
-    bool known(long n) {
-        return Paged::soon([&] {
-            std::lock_guard lock(mutex);
-            return std::count_if(said.begin(), said.end(), [](const std::string& line) { return line.ends_with("is known"); }) == n;
-        });
+    long told(const char* of) {
+        std::lock_guard lock(mutex);
+        return std::count_if(said.begin(), said.end(), [&](const std::string& line) { return line.find(of) != std::string::npos; });
     }
+    bool known(long n) { return Paged::soon([&] { return told("is known") == n; }); }
+    bool plans(long n, const char* of = "plan by udnn") { return Paged::soon([&] { return told(of) == n; }); }
     std::vector<CUdeviceptr> buffers(int n) {
         std::vector<CUdeviceptr> all;
         for (int i = 0; i < n; ++i) all.push_back(p.allocate(2));
@@ -168,11 +168,6 @@ TEST_CASE_METHOD(Followed, "where there is less memory for good than a plan was 
     Executor executor(*p.pager, settings);
     executor.learned(loop_over(loop, 1));
     REQUIRE(known(1));
-    const auto told = [&](const char* of) {
-        std::lock_guard lock(mutex);
-        return std::count_if(said.begin(), said.end(), [&](const std::string& line) { return line.find(of) != std::string::npos; });
-    };
-    const auto plans = [&](long n, const char* of = "plan by udnn") { return Paged::soon([&] { return told(of) == n; }); };
     REQUIRE(plans(1));
     REQUIRE(Paged::soon([&] { return run(executor, loop, 1), executor.figures().by_plan; }));
     run(executor, loop, 4);   // fewer than it takes until another thread looks whether the plan can be improved
@@ -195,6 +190,31 @@ TEST_CASE_METHOD(Followed, "where there is less memory for good than a plan was 
         std::lock_guard lock(mutex);
         return said.back().starts_with("plan by udnn");
     }));
+    executor.stop();
+}
+
+TEST_CASE_METHOD(Followed, "what fitted is planned for where there is less memory for good") {
+    const std::vector<CUdeviceptr> all = buffers(6), fits(all.begin(), all.begin() + 3);   // 6 granules, of 8
+    settings.second_look = Nanoseconds(0);
+    settings.recompute = false;
+    Executor executor(*p.pager, settings);
+    executor.learned(loop_over(all, 1));
+    REQUIRE(plans(1));
+    executor.learned(loop_over(fits, 2));
+    REQUIRE(known(2));
+    const auto turns = [&](int n) {
+        while (n--)
+            for (const CUdeviceptr at : fits) op(executor, 2, {at});
+    };
+    run(executor, all, 5);
+    turns(10);
+    CHECK(plans(0, "planned for anew"));
+    std::size_t lowered = 0;
+    p.gpu.fill_up();
+    REQUIRE(p.device->yield(3 * pager::test::granule, lowered) == CUDA_SUCCESS);
+    p.gpu.fill_up();
+    CHECK(Paged::soon([&] { return turns(1), told("planned for anew") == 1; }));
+    CHECK(plans(2));
     executor.stop();
 }
 
