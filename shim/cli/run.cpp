@@ -47,7 +47,7 @@ std::string with_library(const std::string& library) {
 // As the other commands have it for what they write.
 std::string short_flag(const OptionRow& row) { return std::string_view(row.variable) == "UDNNMEM_TRACE" ? "-o" : ""; }
 
-bool names_file(const OptionRow& row) { return std::string_view(row.value) == "FILE" || std::string_view(row.value) == "PATTERN"; }
+bool names_file(const OptionRow& row) { return std::string_view(row.value) == "PATTERN"; }
 
 // A file's pattern as it is meant here: the program may go to another folder before the library is loaded.
 std::string from_here(const std::string& pattern) {

@@ -177,7 +177,7 @@ std::vector<std::string> unknown_options(const char* const* environment) {
         const std::string_view name = entry.substr(0, entry.find('='));
         if (name.substr(0, prefix.size()) != prefix || name.substr(0, 13) == "UDNNMEM_TEST_" || name == "UDNNMEM_BUILD") continue;
         if (const auto row = std::ranges::find(rows, name, &OptionRow::variable); row != std::end(rows)) {
-            if (row->value == std::string_view("PATTERN") || row->value == std::string_view("FILE")) add_unset_variables(lines, entry, all);
+            if (row->value == std::string_view("PATTERN")) add_unset_variables(lines, entry, all);
             continue;
         }
         std::string line(name);
