@@ -98,10 +98,14 @@ void Executor::improve(Course& course) {
     course.offer(better);
 }
 
+// What was promised by a plan that there is no memory for any more counts no longer.
 void Executor::offer_better(Course& course, std::shared_ptr<const Rows> rows) {
-    if (!rows || (course.promised.value && static_cast<double>(rows->promised.value) >= kFasterByPlan * static_cast<double>(course.promised.value))) return;
-    course.promised = rows->promised;
+    if (!rows) return;
     std::lock_guard lock(mutex_);
+    const std::shared_ptr<const Rows> now = course.to_come();
+    const bool holds = !now || now->peak.value <= static_cast<std::int64_t>(device_->room().movable);
+    if (holds && course.promised.value && static_cast<double>(rows->promised.value) >= kFasterByPlan * static_cast<double>(course.promised.value)) return;
+    course.promised = rows->promised;
     course.offer(std::move(rows));
 }
 

@@ -52,6 +52,7 @@ class Course {
     // What is in force now; null: on demand.
     const Rows* rows() const { return ways_.back().rows.get(); }
     std::shared_ptr<const Rows> in_force() const { return ways_.back().rows; }
+    std::shared_ptr<const Rows> to_come() const { return next_ ? next_ : in_force(); }   // where an iteration begins
     std::uint64_t way() const { return ways_.back().tag; }
     // Of the iteration that begins now. `by_itself`: the one before it was of this course too.
     std::uint64_t tag(bool by_itself) const { return ways_.back().tag * 2 + (by_itself ? 1 : 0); }

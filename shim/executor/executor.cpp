@@ -152,7 +152,7 @@ void Executor::begin_iteration() {
     });
     if (!settings_.lie)
         if (const Course::Judgement j = active_->judge(); j.instead.value) {
-            settings_.say("plan given up: " + std::to_string(j.plan.value / 1000) + " us an iteration, " + std::to_string(j.instead.value / 1000) + " us before");
+            settings_.say("plan given up: " + std::to_string(j.plan.value / 1000) + " us an iteration, no better than " + std::to_string(j.instead.value / 1000) + " us before");
             if (!active_->rows()) device_->forget_orders();
         }
     if (!settings_.plan_file.empty() && active_->newly_worth_storing()) wake(store_waits_);

@@ -263,6 +263,7 @@ class Executor {
     std::size_t denials_stored_ = 0;                // ... and so many are in the file. Under job_mutex_
     std::string stored_device_;                     // that the stored plans are for; once the device is known ""
     Bytes stored_granule_;
+    bool for_another_budget_ = false;               // graphs may go whole in this one, or in pieces: what was stored need not come
     std::uint64_t strangers_until_ = 0;             // stored plans are waited for so many ops; 0: nothing else repeated so far
     bool stores_later_ = false;                     // once it is known whether they are of this program
     int learned_ = 0;                               // courses so far

@@ -2,6 +2,7 @@
 // it is known what the ops write.
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -23,7 +24,7 @@ constexpr Nanoseconds kWorkAhead{400'000}, kSubmission{20'000};
 constexpr Nanoseconds kTurnaround{100'000}, kLatency{50'000};
 constexpr double kAssumedLink = 12e9;     // bytes per second, until the first moves were timed
 constexpr double kFewerAhead = 1.02;      // fewer ops ready ahead of the device have to promise so much
-constexpr int kMostLeftOut = 16;          // buffers of ops that are too large
+constexpr int kMostLeftOut = 256;         // buffers of ops that are too large
 constexpr std::chrono::milliseconds kPoll(10);  // for what comes without a notice
 
 struct Stopped {};
@@ -50,28 +51,35 @@ policy::Plan without(const policy::Plan& plan, const std::vector<bool>& left_out
 }  // namespace
 
 // An op that needs more than can be on the device runs from host frames in part. For that not all of its iteration has to go without a
-// plan: the largest of its buffers stays where it is, in host memory before long, until what is left of each op fits.
+// plan: the largest of its buffers stay where they are, in host memory before long, until what is left of each op fits.
 void Executor::leave_out_too_large(Course& course) {
     profiler::Trace& trace = course.seen;
-    for (std::size_t b = 0; b < course.left_out.size(); ++b)   // by another budget, maybe
-        if (course.left_out[b]) trace.buffers[b].bytes = course.sequence.plan_trace.buffers[b].bytes;
-    course.left_out.clear();
-    for (int left = 0; left < kMostLeftOut; ++left) {
+    const std::vector<bool> before = std::exchange(course.left_out, {});
+    for (std::size_t b = 0; b < before.size(); ++b)   // by another budget, maybe
+        if (before[b]) trace.buffers[b].bytes = course.sequence.plan_trace.buffers[b].bytes;
+    std::set<std::size_t> ops;
+    std::string first;
+    Bytes memory, left{0};
+    for (int buffers = 0; buffers < kMostLeftOut; ++buffers) {
         const policy::Liveness live(trace);
-        const Bytes memory = machine(course).memory;
-        if (live.largest_working_set() <= memory) return;
+        memory = machine(course).memory;
+        if (live.largest_working_set() <= memory) break;
         std::size_t op = 0;
         while (live.working_set(op) < live.largest_working_set()) ++op;
         const auto named = live.buffers_of(op);
-        const auto bytes = [&](std::int32_t b) { return trace.buffers[static_cast<std::size_t>(b)].bytes; };
+        const auto bytes = [&](std::int32_t b) -> Bytes& { return trace.buffers[static_cast<std::size_t>(b)].bytes; };
         const auto largest = std::max_element(named.begin(), named.end(), [&](std::int32_t a, std::int32_t b) { return bytes(a) < bytes(b); });
-        if (largest == named.end() || !bytes(*largest).value) return;
-        settings_.say("sequence " + std::to_string(course.id) + ": op " + std::to_string(op) + ", " + trace.ops[op].name + ", needs " + std::to_string(live.largest_working_set().value) + " bytes, more than the " +
-                      std::to_string(memory.value) + " that buffers can move in: " + std::to_string(bytes(*largest).value) + " of them stay where they are, and it runs from host frames");
+        if (largest == named.end() || !bytes(*largest).value) break;
+        if (ops.empty()) first = "op " + std::to_string(op) + ", " + trace.ops[op].name + ", needs " + std::to_string(live.largest_working_set().value) + " bytes";
+        ops.insert(op);
+        left += std::exchange(bytes(*largest), Bytes(0));
         course.left_out.resize(trace.buffers.size());
         course.left_out[static_cast<std::size_t>(*largest)] = true;
-        trace.buffers[static_cast<std::size_t>(*largest)].bytes = Bytes(0);
     }
+    if (ops.empty() || course.left_out == before) return;
+    const std::string others = ops.size() > 1 ? " (others, " + std::to_string(ops.size() - 1) + ", up to as many)" : "";
+    settings_.say("sequence " + std::to_string(course.id) + ": " + first + others + ", more than the " + std::to_string(memory.value) + " that buffers can move in: " + std::to_string(left.value) +
+                  " of them stay where they are, and it runs from host frames");
 }
 
 policy::Machine Executor::machine(const Course& course) {
@@ -290,6 +298,7 @@ bool Executor::advance(Course& course) {
     }
     if (is(Course::Stage::watching)) {
         if (look_at_watch(course, course.seen) == Watched::pending) return true;
+        leave_out_too_large(course);   // there may be less memory by now: what watches and proves takes some
         if (!settings_.planner->needs_recompute && !ideal()) offer_better(course, plan(course, course.seen, machine(course), settings_.second_look));
         set_stage(course, Course::Stage::unproven);
     }
@@ -307,6 +316,7 @@ bool Executor::advance(Course& course) {
         set_stage(course, course.proven ? Course::Stage::proven : Course::Stage::planned);
     }
     if (is(Course::Stage::proven)) {
+        leave_out_too_large(course);
         offer_better(course, plan(course, what_is_known(course), machine(course), settings_.second_look, true));
         set_stage(course, Course::Stage::planned);
     }

@@ -88,6 +88,7 @@ bool Executor::find_device() {
     if (!other) return true;
     // In another budget whole graphs may do, unless only what was proven of their nodes makes it run at all.
     if (another_budget && std::none_of(courses_.begin(), courses_.end(), [](const CoursePointer& c) { return c->planned_at_once || c->stored_rows(); })) pieces_.store(false);
+    for_another_budget_ = another_budget;
     if (another_budget) settings_.note("the stored plan is for another budget: it is made anew");
     wake(passages_wait_);
     return true;
@@ -102,6 +103,7 @@ void Executor::plan_at_once(Course& course) {
         if (b.persistent || b.alloc_op.value <= 0) others -= std::min(others, static_cast<std::size_t>(b.bytes.value));
     course.elsewhere = Bytes(static_cast<std::int64_t>(others));
     replayer_.load()->trust(*course.known);
+    leave_out_too_large(course);
     auto rows = plan(course, what_is_known(course), machine(course), settings_.first_look, true);
     if (!rows) return;
     course.promised = rows->promised;
@@ -115,7 +117,8 @@ void Executor::discard_stored(const std::string& why) {
     const auto gone = [](const CoursePointer& c) { return c->unseen(); };
     strangers_until_ = 0;
     if (std::none_of(courses_.begin(), courses_.end(), gone)) return;
-    not_used(why);
+    if (for_another_budget_) settings_.say("stored plans are not used: in this budget the program goes another way");   // that they are made anew was said
+    else not_used(why);
     for (auto next = courses_.begin(); (next = std::find_if(courses_.begin(), courses_.end(), gone)) != courses_.end();) forget(next);
 }
 
