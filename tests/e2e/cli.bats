@@ -74,10 +74,10 @@ json() { python3 -c 'import json, sys; r = json.loads(sys.stdin.readline()); pri
     run "$tool" run --budget "" true; complained '--budget "": expected a size such as 12GiB, 800MiB, 60% or auto; leave it out for the default, auto'
     run "$tool" run ""; complained "run: the command's name is empty"
     for words in --budget "--budget --" "--budget --quiet true"; do run "$tool" run $words; complained "--budget: SIZE is missing"; done
-    run "$tool" run --plan -- true; complained "--plan: FILE is missing"
+    run "$tool" run --plan -- true; complained "--plan: PATTERN is missing"
     run "$tool" run --trace -- true; complained "--trace: PATTERN is missing"
     run "$tool" run -o -- true; complained "-o: PATTERN is missing"
-    for flag in trace:PATTERN only:GLOBS iteration-mark:NAME plan:FILE budget:SIZE; do
+    for flag in trace:PATTERN only:GLOBS iteration-mark:NAME plan:PATTERN budget:SIZE; do
         run "$tool" run --${flag%:*}= true; complained "--${flag%:*}: ${flag#*:} is missing; leave it out for the default, "
     done
     run "$tool" run --trace "" true; complained "--trace: PATTERN is missing; leave it out"
