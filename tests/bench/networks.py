@@ -9,15 +9,16 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import BUILD, ROOT, SOFTGPU, environment
 
 REAL = ROOT / "build" / "real"
-NETWORKS = ["mlp", "conv", "transformer"]
+NETWORKS = ["mlp", "conv", "residual", "transformer", "unet"]
 STEPS, WARM, ROUNDS = 25, 5, 3  # TinyJit captures at the second step
 KINDS = {"cpu": dict(DEV="CPU"), "softgpu": dict(DEV="CUDA"), "library": dict(DEV="CUDA", preload=True)}
 
 
 def step_time(network, preload=False, **options):
     env = environment(preload=preload, libraries=f"{SOFTGPU}:{(REAL / 'nvrtc').read_text().strip()}", TC=0, JIT=1, PARALLEL=0, STEPS=STEPS,
-                      CACHEDB=BUILD / "real-tinygrad.db", UDNNMEM_QUIET=1, **options)
-    process = subprocess.Popen([REAL / "venv" / "bin" / "python", ROOT / "tests" / "real" / "networks" / f"{network}.py"], env=env,
+                      CACHEDB=BUILD / "real-tinygrad.db", PYTHONHASHSEED=0, UDNNMEM_QUIET=1, **options)
+    tests = ROOT / "tests" / "real"
+    process = subprocess.Popen([REAL / "venv" / "bin" / "python", tests / "lowered.py", tests / "networks" / f"{network}.py"], env=env,
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     ends = [time.perf_counter() for line in process.stdout if line.startswith("step")]
     if process.wait() or len(ends) != STEPS:

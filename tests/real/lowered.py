@@ -7,8 +7,7 @@ the same two tables are kept in its cache on disk (CACHEDB) too, beside what its
 what it asks of the driver are as without it. tinygrad's own tests run without it.
 """
 import hashlib, os, runpy, sys
-sys.argv = sys.argv[1:]
-sys.path[0] = os.path.dirname(sys.argv[0])  # as for the script alone; this folder has a tinygrad.py of its own
+del sys.path[0], sys.argv[0]  # beside this file lies a tinygrad.py of ours
 from tinygrad import codegen, schedule
 from tinygrad.engine import realize
 from tinygrad.helpers import diskcache_get, diskcache_put
@@ -42,4 +41,5 @@ class Kept(dict):
 
 codegen.to_program_cache = realize.to_program_cache = Kept("programs")
 schedule.schedule_cache = Kept("schedules")
+sys.path.insert(0, os.path.dirname(sys.argv[0]))  # as for the script alone
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -7,6 +7,7 @@ REAL = ROOT / "build" / "real"
 HERE = ROOT / "tests" / "real"
 NETWORKS = HERE / "networks"
 TINYGRAD = REAL / "venv" / "bin" / "python"
+LOWERED = [TINYGRAD, HERE / "lowered.py"]    # in front of a script: what tinygrad lowered before is kept beside its compiled kernels
 PLAIN = {"LRU": 0, "NO_MEMORY_PLANNER": 1}   # without tinygrad's caches: a tensor is a buffer
 MODES = {"eager cached": {}, "eager plain": PLAIN, "jit cached": {"JIT": 1}, "jit plain": {"JIT": 1, **PLAIN}}
 GRANULE = 64 << 10  # of the software GPU, as it comes
@@ -20,8 +21,8 @@ def tinygrad_environment(preload, **options):
 
 
 def training(network):
-    """The command that trains it: the script as it is, with what tinygrad lowered before kept beside its compiled kernels."""
-    return [TINYGRAD, HERE / "lowered.py", NETWORKS / f"{network}.py"]
+    """The command that trains it: the script as it is."""
+    return LOWERED + [NETWORKS / f"{network}.py"]
 
 
 def every_network():

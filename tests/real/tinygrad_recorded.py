@@ -4,7 +4,7 @@ networks/. One run gives both, with room to spare and in 60 % of the memory. One
 with tinygrad's caches and without. `tinygrad_recorded.py NETWORK...` takes those.
 """
 import pathlib, sys, tempfile
-from paged import FULL, HERE, MODES, NETWORKS, TINYGRAD, every_network, tinygrad_environment
+from paged import FULL, HERE, LOWERED, MODES, NETWORKS, every_network, tinygrad_environment
 from tests.e2e import listed
 from tests.e2e.harness import Run, Suite
 
@@ -18,7 +18,7 @@ def train(folder, network, mode, memory):
     for path in (listing, trace):
         path.unlink(missing_ok=True)
     env = tinygrad_environment(True, PARALLEL=0, STEPS=STEPS, SOFTGPU_MEMORY=memory, UDNNMEM_TRACE=trace, **MODES[mode])
-    return Run([TINYGRAD, HERE / "tinygrad_said.py", listing, NETWORKS / f"{network}.py"], env, limit=1800), listing, trace
+    return Run(LOWERED + [HERE / "tinygrad_said.py", listing, NETWORKS / f"{network}.py"], env, limit=1800), listing, trace
 
 
 def check(suite, folder, network, mode):
