@@ -187,7 +187,7 @@ def main():
         suite.check(shapes(good) and set(shapes(good)) <= set(shapes(file.read_bytes())), "after a warm-up: what was stored is kept")
         file.write_bytes(good)
         same = first_peak * 0.5 / peak_of(digits(depth=20))   # of its memory, as much as the other one had
-        done, followed, said = start("another program", digits(depth=20), share=same, notes=1, enough=1, stored=200)
+        done, followed, said = start("another program", digits(depth=20, steps=2 * STEPS), share=same, notes=1, enough=1, stored=200)
         suite.check("another program" in "".join(said) and followed[1] >= 1, "another program: learned anew", f"    {said} {followed}\n{done.tail(20)}")
         done, followed, _ = start("another program again", digits(depth=20, steps=6), share=same, enough=5)
         suite.check(followed[1] >= 5, "another program again: by its own plan", f"    {followed}\n{done.tail(20)}")
