@@ -12,7 +12,7 @@ from paged import HERE, REAL
 from tests.e2e.harness import Run, Suite, environment
 
 PYTHON = REAL / "numba" / "venv" / "bin" / "python"
-BUDGET, GRANULE = 12 << 10, 4 << 10
+BUDGET, GRANULE, MEMORY = 12 << 10, 4 << 10, 1 << 30   # the budget as a share: as bytes so few are taken for a slip
 MODULES = [f"{folder}.test_{name}" for folder, names in {
     "cudadrv": "array_attr context_stack cuda_array_slicing cuda_auto_context cuda_devicerecord cuda_driver cuda_memory cuda_ndarray deallocations "
                "detect emm_plugins events host_alloc inline_ptx linker managed_alloc module_callbacks pinned profiler reset_device select_device",
@@ -30,8 +30,8 @@ def expected_failures():
 
 def run(module, preload, home):
     results = pathlib.Path(home) / f"{module}.{preload}.json"
-    env = environment(preload=preload, HOME=home, TMPDIR=home, PYTHONDONTWRITEBYTECODE=1, PYTHONHASHSEED=0, SOFTGPU_MEMORY="1GiB", SOFTGPU_GRANULARITY=GRANULE,
-                      UDNNMEM_BUDGET=BUDGET, UDNNMEM_VERIFY=1, UDNNMEM_TRACE=f"{home}/{module}.%p.jsonl.zst")
+    env = environment(preload=preload, HOME=home, TMPDIR=home, PYTHONDONTWRITEBYTECODE=1, PYTHONHASHSEED=0, SOFTGPU_MEMORY=MEMORY, SOFTGPU_GRANULARITY=GRANULE,
+                      UDNNMEM_BUDGET=f"{100 * BUDGET / MEMORY:.6f}%", UDNNMEM_VERIFY=1, UDNNMEM_TRACE=f"{home}/{module}.%p.jsonl.zst")
     done = Run([PYTHON, HERE / "numba_scripts" / "run_module.py", module, results], env, limit=3600, cwd=home)
     lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     ended = any(outcome == "end" for _, outcome, _ in lines)
