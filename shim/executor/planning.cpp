@@ -77,9 +77,9 @@ void Executor::leave_out_too_large(Course& course) {
         course.left_out[static_cast<std::size_t>(*largest)] = true;
     }
     if (ops.empty() || course.left_out == before) return;
-    const std::string others = ops.size() > 1 ? " (others, " + std::to_string(ops.size() - 1) + ", up to as many)" : "";
+    const std::string others = ops.size() > 1 ? ", and " + std::to_string(ops.size() - 1) + " others up to that" : "";
     settings_.say("sequence " + std::to_string(course.id) + ": " + first + others + ", more than the " + std::to_string(memory.value) + " that buffers can move in: " + std::to_string(left.value) +
-                  " of them stay where they are, and it runs from host frames");
+                  " of them stay where they are, and " + (ops.size() > 1 ? "they run" : "it runs") + " from host frames");
 }
 
 policy::Machine Executor::machine(const Course& course) {
