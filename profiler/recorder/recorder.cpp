@@ -96,7 +96,8 @@ void Recorder::take_lives(std::uint64_t before) {
     }
 }
 
-void Recorder::take_ops() {
+std::string Recorder::take_ops() {
+    std::string text;
     ObservedOp op;
     while (ring_.pop(op)) {
         take_lives(taken_++);
@@ -119,6 +120,8 @@ void Recorder::take_ops() {
         if (!hears_ops()) continue;   // it was on its way when the rest began
         const bool found = finder_.advance();
         count_repeats(found);
+        // What is no part of the one to come is not lost to it: the thread that tells may be late, and all of a short run told at once.
+        if (found && found_period_ >= finder_.period()) read_timers(), text += tell();
         if (found && news(history_.end() - finder_.period(), finder_.period())) {
             waits_for_times_ = true;
             time_ops(true);
@@ -132,6 +135,7 @@ void Recorder::take_ops() {
     }
     take_lives(taken_);
     looked_at_.store(taken_, std::memory_order_release);
+    return text;
 }
 
 // For how long each period goes on, and again later: the iteration that is most of the run is what reports show.
@@ -192,11 +196,14 @@ void Recorder::time_ops(bool yes) {
 // Whether that is not a part of what was told: it is longer, or of other kernels.
 bool Recorder::news(Position begin, Position period) const { return period > told_period_ || !told_kernels_.most_of(history_, begin, begin + period); }
 
-void Recorder::told() {
+// The lines of what was found.
+std::string Recorder::tell() {
+    const std::string text = lines();
     told_kernels_.add(history_, found_begin_, found_begin_ + found_period_);
     if (iterated_.size() < kMostPeriods) iterated_.push_back({found_begin_, found_period_, found_print_});
     told_period_ = std::max(told_period_, std::exchange(found_period_, 0));
     told_any_ = true;
+    return text;
 }
 
 void Recorder::find(Position begin, Position period) {
@@ -316,7 +323,7 @@ std::string Recorder::drain(bool last) {
     const Nanoseconds now = settings_.now();
     if (search_since_.value < 0) search_since_ = looked_ = now;
     const std::uint64_t before = taken_;
-    take_ops();
+    std::string text = take_ops();
     // A program that waits for its user is not tired of.
     if (taken_ != before) searched_.value += std::min(now.value - looked_.value, kPause);
     looked_ = now;
@@ -324,22 +331,15 @@ std::string Recorder::drain(bool last) {
     if (!hears_ops() && !last) {
         if (history_.crowded()) history_.forget_ops();
         if (idle_ ? again_.load() : now.value >= rest_until_.value) search(now);
-        return {};
+        return text;
     }
-    std::string text;
-    if (found_period_) {
-        if (pending_.empty() || pending_.front().at >= found_end_ || last) {
-            text = lines();
-            told();
-        }
-    }
+    if (found_period_ && (pending_.empty() || pending_.front().at >= found_end_ || last)) text += tell();
     const bool searching = finder_.period() == 0;
     time_ops(searching ? young() : waits_for_times_ || (!marks_.empty() && !marks_serve_));
     if (!searching && !found_period_ && !waits_for_times_ && finder_.held() >= std::max(settings_.watched_least, settings_.watched_periods * finder_.period())) {
         if (told_period_ == 0) {  // what repeats keeps to no marks
             find(iteration_begin(history_, finder_.period()), finder_.period());
-            text += lines();
-            told();
+            text += tell();
         }
         finish(now);
         if (on()) text += repeated_lines();

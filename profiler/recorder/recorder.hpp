@@ -112,11 +112,11 @@ class Recorder {
     void find(Position begin, Position period);
     void time_ops(bool yes);
     bool news(Position begin, Position period) const;
-    void told();
+    std::string tell();
     bool young() const;
     bool timed_since(Position at) const;
     void find_between_marks();
-    void take_ops();
+    std::string take_ops();
     void note_size(Position at);
     void count_repeats(bool found);
     std::uint64_t print_of(Position begin, Position ops) const;

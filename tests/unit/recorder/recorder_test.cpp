@@ -275,6 +275,26 @@ TEST_CASE("an evaluation loop, a last batch of another size, and a warm-up of an
     CHECK(recorder.drain(true).empty());
 }
 
+TEST_CASE("what is told late is told the same: training is not lost to the evaluation at the end") {
+    const bool late = GENERATE(false, true);
+    Recorder recorder(settings_for_test());
+    MadeUp program{.layers = 6, .recorder = recorder};
+    program.start();
+    std::string text;
+    for (int i = 0; i < 8; ++i) {
+        program.step();
+        if (!late) text += recorder.drain(false);
+    }
+    for (int i = 0; i < 40; ++i) {
+        program.evaluate();
+        if (!late) text += recorder.drain(false);
+    }
+    text += recorder.drain(true);
+    const Trace trace = parsed(text);
+    CHECK(trace.ops.size() == static_cast<std::size_t>(program.ops()));
+    CHECK(std::all_of(trace.ops.begin(), trace.ops.end(), [](const TraceOp& op) { return op.start.value >= 0; }));
+}
+
 TEST_CASE("a program that never repeats is told as such") {
     Recorder recorder(settings_for_test());
     MadeUp program{.layers = 6, .recorder = recorder};
