@@ -56,7 +56,7 @@ class Executor {
         std::function<bool()> recorder_listens;        // whether learned() may be called soon. May be empty; the planning thread
         std::function<void()> search_again;            // learned() may be called anew: so far nothing was of use, and memory is moved. May be empty
         std::function<void()> thread_started;          // first thing on the planning thread
-        std::uint64_t flip = 0;                        // tests: one bit of what the n-th replay makes is wrong; 0: none
+        replay::Flip flip;                             // tests: one bit of what replays make or work on is wrong
         std::optional<std::uint64_t> lie;              // tests: plans are distorted at random by this seed, and never given up
     };
     Executor(pager::Pager& pager, Settings settings);

@@ -317,7 +317,8 @@ void Session::start_learning() {
         };
         // For the tests: less time for better plans; buffers computed again wrongly; plans that lie.
         if (const char* ms = std::getenv("UDNNMEM_TEST_LOOK_MS")) settings.second_look = Nanoseconds(std::atoll(ms) * 1'000'000);
-        if (const char* nth = std::getenv("UDNNMEM_TEST_FLIP")) settings.flip = std::strtoull(nth, nullptr, 10);
+        if (const char* nth = std::getenv("UDNNMEM_TEST_FLIP")) settings.flip.result = std::strtoull(nth, nullptr, 10);
+        if (const char* nth = std::getenv("UDNNMEM_TEST_FLIP_SAVED")) settings.flip.saved = std::strtoull(nth, nullptr, 10);
         if (const char* seed = std::getenv("UDNNMEM_TEST_LIE")) settings.lie = std::strtoull(seed, nullptr, 10);
         executor_ = std::make_unique<executor::Executor>(*pager_, std::move(settings));
     }

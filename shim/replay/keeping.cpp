@@ -90,6 +90,7 @@ bool Replayer::save(const std::shared_ptr<Known>& known, KnownOp& op, CUstream s
         }
         // A replay may still be reading what was saved in the iteration before.
         if (follow_users(use.copy, stream) != CUDA_SUCCESS || work_.copy(use.copy, op.base(u), use.bytes, stream) != CUDA_SUCCESS) return false;
+        if (++saves_ == flip_.saved && flip_one(use.copy, std::min<std::size_t>(use.bytes, 4), flip_.saved, stream) != CUDA_SUCCESS) [[unlikely]] return false;
     }
     return true;
 }

@@ -37,7 +37,7 @@ Part part_for(const Known& known, const Slice& slice, const std::vector<std::int
     return part;
 }
 
-Replayer::Replayer(pager::Pager& pager, pager::DevicePager& device, double verify, std::uint64_t flip)
+Replayer::Replayer(pager::Pager& pager, pager::DevicePager& device, double verify, Flip flip)
     : pager_(pager), device_(device), verify_(verify), flip_(flip), work_(pager, device) {
     pager_.set_restorer(this);
 }
@@ -210,6 +210,10 @@ static std::vector<std::uint64_t> codes_of(const Known& known, const std::vector
     return unread.empty() ? all : unread;
 }
 
+CUresult Replayer::flip_one(CUdeviceptr at, std::size_t bytes, std::uint64_t nth, CUstream stream) {
+    return work_.flip(at + nth * 7919 % bytes, static_cast<unsigned char>(1u << nth % 8), stream);
+}
+
 CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) {
     const std::int64_t start = pager::now_ns();
     Targets targets;
@@ -229,8 +233,7 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
     for (const auto& [logical, target] : targets) {
         if (result != CUDA_SUCCESS) break;
         pager::Buffer* const b = target.buffer;
-        if (figures_.replays + 1 == flip_) [[unlikely]]
-            result = work_.flip(b->base + flip_ * 7919 % b->bytes, static_cast<unsigned char>(1u << flip_ % 8), stream);
+        if (figures_.replays + 1 == flip_.result) [[unlikely]] result = flip_one(b->base, b->bytes, flip_.result, stream);
         if (verify_now()) {
             const std::uint64_t which = figures_.replays + 1;
             {

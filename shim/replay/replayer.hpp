@@ -36,10 +36,15 @@
 
 namespace udnnmem::replay {
 
+// For tests: one bit is wrong of what the n-th replay makes, of the first word of what is saved for the n-th time for replays; 0: of none.
+struct Flip {
+    std::uint64_t result = 0, saved = 0;
+};
+
 class Replayer final : public pager::Restorer {
   public:
-    // `verify`: share of replays whose result is compared. `flip`: for tests, one bit of what the n-th replay makes is wrong.
-    Replayer(pager::Pager& pager, pager::DevicePager& device, double verify, std::uint64_t flip = 0);
+    // `verify`: share of replays whose result is compared.
+    Replayer(pager::Pager& pager, pager::DevicePager& device, double verify, Flip flip = {});
     ~Replayer();
 
     OwnWork& work() { return work_; }
@@ -175,11 +180,12 @@ class Replayer final : public pager::Restorer {
     bool is_whole(CUdeviceptr at, std::uint64_t bytes);
     void purge();
     bool save(const std::shared_ptr<Known>& known, KnownOp& op, CUstream stream);
+    CUresult flip_one(CUdeviceptr at, std::size_t bytes, std::uint64_t nth, CUstream stream);
 
     pager::Pager& pager_;
     pager::DevicePager& device_;
     const double verify_;
-    const std::uint64_t flip_;
+    const Flip flip_;
     std::atomic<bool> any_{false}, keeps_{false};
     std::mutex mutex_;
     std::atomic<bool> submits_{false};        // who holds it hands kernels over, and may be waiting for memory
@@ -213,7 +219,7 @@ class Replayer final : public pager::Restorer {
     std::unordered_map<CUdeviceptr, std::uint64_t> freed_;  // in iteration_: the last free at each address, counted
     std::vector<std::pair<std::weak_ptr<Known>, CUdeviceptr>> saved_;   // KnownOp::Use::copy of all
     Figures figures_;
-    std::uint64_t replays_begun_ = 0;
+    std::uint64_t replays_begun_ = 0, saves_ = 0;
 };
 
 }  // namespace udnnmem::replay

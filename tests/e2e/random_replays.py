@@ -5,7 +5,7 @@ link so slow that all is dropped and computed again that may be. Every other one
 Each computes the bits of the run without the library, within its memory. 6 seeds in `make test`, 10,000 with
 UDNNMEM_TEST_FULL=1. `random_replays.py SEED...` tries some.
 """
-import concurrent.futures, pathlib, re, sys
+import concurrent.futures, os, pathlib, re, sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import FULL, WORKLOADS, Run, Suite, environment
 
@@ -31,7 +31,7 @@ def main():
     suite = Suite()
     seeds = [int(s) for s in sys.argv[1:]] or range(1, 10001 if FULL else 7)
     drops = dropping = 0
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    with concurrent.futures.ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
         for seed, (wrong, dropped) in zip(seeds, pool.map(one, seeds)):
             suite.check(not wrong, f"seed {seed}", wrong)
             drops += dropped
