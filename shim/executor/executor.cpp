@@ -204,6 +204,12 @@ void Executor::look_at_memory(Course& course) {
     }
 }
 
+// Nodes whose best plan promises no less than whole graphs are given up, unless what they make can be dropped: that has to be proven
+// first. With mutex_ held.
+void Executor::compare_with_whole(const Course& course, Nanoseconds whole, const char* how) {
+    if (whole.value && !pieces_drop_ && course.promised >= whole) launch_whole_again(course.promised, whole, how);
+}
+
 // With mutex_ held.
 void Executor::launch_whole_again(Nanoseconds pieces, Nanoseconds whole, const char* how) {
     settings_.say("graphs are launched whole again: " + std::to_string(pieces.value / 1000) + " us an iteration node by node" + how + ", " + std::to_string(whole.value / 1000) + " us before");

@@ -246,6 +246,7 @@ class Executor {
     bool is_in_pieces(const Course& course) const;
     void judge_pieces();
     void look_at_memory(Course& course);
+    void compare_with_whole(const Course& course, Nanoseconds whole, const char* how);
     void launch_whole_again(Nanoseconds pieces, Nanoseconds whole, const char* how);
     void lose();
     void restart_clock(std::int32_t step);

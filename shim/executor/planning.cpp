@@ -24,6 +24,7 @@ constexpr Nanoseconds kWorkAhead{400'000}, kSubmission{20'000};
 constexpr Nanoseconds kTurnaround{100'000}, kLatency{50'000};
 constexpr double kAssumedLink = 12e9;     // bytes per second, until the first moves were timed
 constexpr double kFewerAhead = 1.02;      // fewer ops ready ahead of the device have to promise so much
+constexpr double kMuchFaster = 0.85;      // of what whole graphs take: nodes with all memory
 constexpr int kMostLeftOut = 256;         // buffers of ops that are too large
 constexpr std::chrono::milliseconds kPoll(10);  // for what comes without a notice
 
@@ -286,8 +287,9 @@ bool Executor::advance(Course& course) {
             {
                 std::lock_guard lock(mutex_);
                 course.offer(first);
-                const Nanoseconds whole = is_in_pieces(course) ? whole_graphs_->first_promised : Nanoseconds(0);
-                if (whole.value && !pieces_drop_ && first->promised >= whole) launch_whole_again(first->promised, whole, " by the first plan");
+                // What nodes write tells more of them than of whole graphs; where they could be much faster, that is waited for.
+                const double hope = settings_.second_look.value > 0 ? kMuchFaster : 0;
+                if (is_in_pieces(course) && static_cast<double>(trace.header.ideal.value) > hope * static_cast<double>(whole_graphs_->promised.value)) compare_with_whole(course, whole_graphs_->first_promised, " by the first plan");
             }
             if (settings_.second_look.value > 0) set_stage(course, course.proven && !ideal() ? Course::Stage::proven : Course::Stage::watching);
         }
@@ -300,6 +302,10 @@ bool Executor::advance(Course& course) {
         if (look_at_watch(course, course.seen) == Watched::pending) return true;
         leave_out_too_large(course);   // there may be less memory by now: what watches and proves takes some
         if (!settings_.planner->needs_recompute && !ideal()) offer_better(course, plan(course, course.seen, machine(course), settings_.second_look));
+        {
+            std::lock_guard lock(mutex_);
+            if (is_in_pieces(course)) compare_with_whole(course, whole_graphs_->promised, " by plan");
+        }
         set_stage(course, Course::Stage::unproven);
     }
     if (is(Course::Stage::unproven)) {
