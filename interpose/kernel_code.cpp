@@ -14,6 +14,7 @@
 #include <xxhash.h>
 
 #include "interpose/image_layouts.hpp"
+#include "interpose/kernel_flow.hpp"
 #include "interpose/ptx_words.hpp"
 
 namespace udnnmem::interpose {
@@ -23,13 +24,10 @@ constexpr std::size_t most_bytes = std::size_t{16} << 20;
 
 constexpr const char* kClock = "reads a clock, or where on the device it runs";
 constexpr const char* kFloatAtomic = "adds floating-point numbers in no fixed order";
-constexpr const char* kVolatile = "reads memory that others may be writing";
 constexpr const char* kVariable = "uses variables of its module";
 constexpr const char* kCall = "calls code outside of its module";
 constexpr const char* kTexture = "reads textures or surfaces";
 
-bool starts_with(std::string_view text, std::string_view with) { return text.substr(0, with.size()) == with; }
-bool contains(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
 
 // Tables that the compiler puts into a module for its own functions (sine of large numbers). Nobody writes them.
 bool compilers_own(std::string_view name) { return starts_with(name, "__cudart_") || starts_with(name, "__internal_"); }
@@ -58,149 +56,15 @@ const char* hazard_of_opcode(std::string_view op) {
             if (contains(op, type)) return kFloatAtomic;
     // A tensor's elements are what its map says.
     if (starts_with(op, "cp.reduce.") && (contains(op, ".tensor") || contains(op, ".f16") || contains(op, ".f32") || contains(op, ".f64") || contains(op, ".bf16"))) return kFloatAtomic;
+    // As do those that wait for others: a kernel that is run again alone would wait for ever.
+    for (const char* how : {".volatile", ".acquire", ".relaxed", ".mmio"})
+        if (starts_with(op, "ld.") && contains(op, how) && !contains(op, ".shared") && !contains(op, ".local")) return kVolatile;
     if (contains(op, ".volatile") && !contains(op, ".shared") && !contains(op, ".local")) return kVolatile;
     if (starts_with(op, "multimem.")) return kVolatile;
     for (const char* start : {"tex.", "tld4.", "suld.", "sust.", "sured."})
         if (starts_with(op, start)) return kTexture;
     return nullptr;
 }
-
-// Where the values of a body come from: which words of the parameter buffer reach which registers, and what was loaded through
-// which of them does, in no order (what may be is). A word that was loaded from memory is no address of its own: tables of addresses
-// are known to whoever asks, but for those in variables of the module.
-class Flow {
-  public:
-    // One instruction: `words` are its opcode and operands, brackets and commas among them; `guard`: its predicate, or "".
-    void add(const std::vector<std::string_view>& words, std::string_view guard) { code_.push_back({words, guard}); }
-
-    // The address of a variable that may hold addresses.
-    void variable(std::string_view name) { registers_[name].reaches_variable = true; }
-
-    // `offset_of`: of a parameter by its name; -1: none of that name. False: not all was understood.
-    template <class OffsetOf>
-    bool solve(OffsetOf offset_of, KernelCode& out) {
-        out.writes_known = true;
-        for (changed_ = true; changed_ && out.writes_known;) {
-            changed_ = false;
-            for (const auto& [words, guard] : code_) step(words, guard, offset_of, out);
-        }
-        if (!out.writes_known) out.writes.clear(), out.steers.clear(), out.scattered.clear();
-        return out.writes_known;
-    }
-
-  private:
-    using Words = std::set<std::uint32_t>;
-    void join(Words& to, const Words& from) {
-        const std::size_t before = to.size();
-        to.insert(from.begin(), from.end());
-        changed_ |= to.size() != before;
-    }
-    void raise(bool& to, bool from) {
-        changed_ |= from && !to;
-        to |= from;
-    }
-
-    template <class OffsetOf>
-    void step(const std::vector<std::string_view>& words, std::string_view guard, OffsetOf offset_of, KernelCode& out) {
-        const std::string_view op = words[0];
-        if (starts_with(op, "bra") || starts_with(op, "trap")) return join(out.steers, registers_[guard].holds);
-        if (starts_with(op, "call") || starts_with(op, "cp.async.bulk") || starts_with(op, "cp.reduce") || starts_with(op, "st.async") || starts_with(op, "multimem")) {
-            out.writes_known = false;
-            return;
-        }
-        Value inside, outside;      // of the operands in brackets, the others
-        std::int64_t parameter = -1;
-        std::uint64_t displacement = 0;
-        std::vector<std::string_view> results;
-        bool bracket = false, first = true, braces = false, reaches = false;
-        for (std::size_t i = 1; i < words.size(); ++i) {
-            const std::string_view w = words[i];
-            if (w == "[" || w == "]") bracket = w == "[", first = false, reaches = true;
-            else if (w == "{" || w == "}") braces = w == "{";
-            else if (w == ",") first = first && braces;
-            else if (w == "+" || w == "(" || w == ")" || w == "=") continue;
-            else if (bracket && w[0] >= '0' && w[0] <= '9') displacement = std::strtoull(std::string(w).c_str(), nullptr, 0);
-            else if (const std::int64_t at = offset_of(w); at >= 0) {
-                if (bracket && starts_with(op, "ld.param")) parameter = at;
-                else out.writes_known = false;   // its address is taken
-            } else if (first && !bracket) {
-                results.push_back(w);
-            } else {
-                const Value& from = registers_[w];
-                (bracket ? inside : outside).add(from);
-            }
-        }
-        const bool atomic = starts_with(op, "atom.") || starts_with(op, "red.");
-        const bool store = starts_with(op, "st.") || contains(op, ".store.");
-        const bool near = contains(op, ".shared") || contains(op, ".local") || contains(op, ".param");
-        if (reaches && !contains(op, ".param")) join(out.steers, inside.holds);
-        out.follows_variables |= reaches && inside.from_variable;
-        if (starts_with(op, "brx")) join(out.steers, outside.holds);
-        if (store)
-            for (const std::string_view w : results) outside.add(registers_[w]);   // `st [a], v`: v comes after the bracket
-        if ((atomic || store) && !near) {
-            join(out.writes, inside.leads);
-            if (!inside.holds.empty() || !registers_[guard].holds.empty()) join(out.scattered, inside.leads);
-            for (const std::uint32_t at : inside.leads) join(stored_through_[at], outside.holds);
-        }
-        if (store && !contains(op, ".global")) join(near_.leads, outside.leads);
-        if ((atomic || store) && !contains(op, ".global")) join(near_.holds, outside.holds);
-        if (atomic || store) raise(stored_.from_variable, outside.from_variable), raise(stored_.reaches_variable, outside.reaches_variable);
-        if (store || starts_with(op, "red.")) return;
-        Value value;
-        if (parameter >= 0) {
-            value.leads.insert(static_cast<std::uint32_t>(static_cast<std::uint64_t>(parameter) + displacement) / 8 * 8);
-        } else if (reaches) {   // ld, atom, ldmatrix, wmma.load, cp.async, ...
-            if ((!contains(op, ".global") && !contains(op, ".const")) || starts_with(op, "cp.async")) value = near_;
-            if (!starts_with(op, "ld.") && !starts_with(op, "ldu.")) value.leads.clear();
-            for (const std::uint32_t at : inside.leads) {
-                value.holds.insert(at);
-                value.holds.insert(stored_through_[at].begin(), stored_through_[at].end());
-            }
-            value.holds.insert(inside.holds.begin(), inside.holds.end());
-            if (contains(op, "64") || contains(op, "128") || contains(op, ".v")) {   // a word that may be an address
-                value.from_variable |= inside.reaches_variable || stored_.from_variable;
-                value.reaches_variable |= stored_.reaches_variable;
-            }
-            if (starts_with(op, "cp.async")) {   // `cp.async [near], [far], n`: straight into shared memory
-                join(near_.holds, value.holds);
-                raise(stored_.from_variable, inside.reaches_variable);
-            }
-        } else {
-            value = outside;
-            value.add(inside);
-        }
-        for (std::size_t i = 0; i < results.size(); ++i) {
-            join(registers_[results[i]].leads, value.leads);
-            join(registers_[results[i]].holds, value.holds);
-            raise(registers_[results[i]].from_variable, value.from_variable);
-            raise(registers_[results[i]].reaches_variable, value.reaches_variable);
-            if (parameter >= 0 && contains(op, ".v")) {   // a vector of words
-                Words next;
-                for (const std::uint32_t at : value.leads) next.insert(at + 8);
-                if (!contains(op, "32") && !contains(op, "16")) value.leads = next;
-                else value.leads.insert(next.begin(), next.end());
-            }
-        }
-    }
-
-    struct Value {
-        Words leads, holds;   // words of the parameter buffer: that reach it, and what was loaded through which does
-        bool reaches_variable = false, from_variable = false;   // a variable's address reaches it; a word of 64 bits that was loaded from one does
-        void add(const Value& other) {
-            leads.insert(other.leads.begin(), other.leads.end());
-            holds.insert(other.holds.begin(), other.holds.end());
-            reaches_variable |= other.reaches_variable;
-            from_variable |= other.from_variable;
-        }
-    };
-    std::vector<std::pair<std::vector<std::string_view>, std::string_view>> code_;
-    std::map<std::string_view, Value> registers_;
-    Value near_;                               // stored to memory that the kernel alone has
-    std::map<std::uint32_t, Words> stored_through_;   // by the word that leads there
-    Value stored_;                             // ... anywhere, as far as variables go
-    bool changed_ = false;
-};
 
 // One pass over the text: variables and functions of the module, and what each body names.
 class PtxScan {
@@ -300,7 +164,7 @@ class PtxScan {
             if (outside) outsiders_.insert(body.name);
             return;
         }
-        Flow flow;
+        KernelFlow flow;
         std::vector<std::string_view> instruction;
         std::string_view guard;
         int depth = 1;
@@ -325,7 +189,14 @@ class PtxScan {
                 guard = t.substr(std::min(t.size(), t.find_first_not_of("@!")));
                 continue;
             }
-            if (instruction.empty() && t.back() == ':') continue;   // a label
+            if (instruction.empty() && t == ".loc") {   // a place in the source: it ends with its line
+                words_.skip_line();
+                continue;
+            }
+            if (instruction.empty() && t.back() == ':') {
+                flow.label(t.substr(0, t.size() - 1));
+                continue;
+            }
             if (instruction.empty() && !body.code.hazard) body.code.hazard = hazard_of_opcode(t);
             instruction.push_back(t);
             if (t[0] == '_' || t[0] == '$' || (t[0] >= 'a' && t[0] <= 'z') || (t[0] >= 'A' && t[0] <= 'Z')) body.words.insert(t);
@@ -341,6 +212,7 @@ class PtxScan {
                 return layout->second[static_cast<std::size_t>(at - names.begin())].offset;
             }, body.code);
             body.code.writes_known = body.code.writes_known && laid_out;
+            if (!body.code.hazard) body.code.hazard = flow.hazard();
         }
         bodies_.push_back(std::move(body));
     }

@@ -19,7 +19,7 @@ struct KernelCode {
     std::uint64_t images = 0;              // of the images that it comes from: the same in every run that loads the same ones; 0: not known
     std::set<std::uint32_t> writes;        // offsets of the 8-byte words of the parameter buffer that lead to what it stores to
     std::set<std::uint32_t> steers;        // ... to memory whose contents decide which addresses it uses or which way it goes; if writes_known
-    std::set<std::uint32_t> scattered;     // ... to what it stores to at addresses, or by predicates, that come from memory; if writes_known
+    std::set<std::uint32_t> scattered;     // ... to what it stores to at addresses, or by predicates or branches, that come from memory; if writes_known
 };
 using KernelCodes = std::map<std::string, KernelCode, std::less<>>;
 

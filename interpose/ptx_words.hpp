@@ -23,6 +23,8 @@ class PtxWords {
         return word;
     }
 
+    void skip_line() { rest_.remove_prefix(std::min(rest_.find('\n'), rest_.size())); }
+
   private:
     void skip_blanks() {
         for (;;) {

@@ -60,6 +60,8 @@ TEST_CASE("memory steers a kernel that makes addresses or decisions of what it h
     CHECK(steers("ld.global.u32 %r3, [%rd1];\nst.global.u32 [%rd2], %r3;\nld.global.u32 %r1, [%rd2];\n" + index) == Words{0, 8});
     CHECK(steers("L1: atom.global.cas.b32 %r1, [%rd2], 0, 1;\nsetp.ne.s32 %p1, %r1, 0;\n@%p1 bra L1;") == Words{8});
     CHECK(steers("ld.global.u32 %r1, [%rd2];\nsetp.ne.s32 %p1, %r1, 0;\n@!%p1 bra.uni L1;\nL1: ret;") == Words{8});
+    CHECK(steers("ld.global.u32 %r1, [%rd2];\nbrx.idx %r1, targets;\nL1: ret;") == Words{8});
+    CHECK(steers("ld.global.u32 %r1, [%rd2];\nsetp.ne.s32 %p1, %r1, 0;\n@%p1 ret;") == Words{8});
     CHECK(steers("ld.global.u32 %r1, [%rd2];\nsetp.ne.s32 %p1, %r1, 0;\n@%p1 st.global.u32 [%rd1], %r1;").empty());
 }
 
@@ -71,6 +73,18 @@ TEST_CASE("what is written to where memory says, or when, may be left out in par
     CHECK(scattered("atom.global.add.u32 %r1, [%rd1], 1;\n" + store) == Words{8});
     CHECK(scattered("ld.global.u32 %r1, [%rd1];\nsetp.ne.s32 %p1, %r1, 0;\n@%p1 st.global.u32 [%rd2], %r1;") == Words{8});
     CHECK(scattered("ld.global.u32 %r1, [%rd1];\nsetp.lt.u32 %p1, %r4, %r3;\n@%p1 st.global.u32 [%rd2], %r1;").empty());
+    const std::string flag = "ld.global.u32 %r1, [%rd1];\nsetp.ne.s32 %p1, %r1, 0;\n";
+    CHECK(scattered(flag + "@%p1 bra L1;\nst.global.u32 [%rd2], 1;\nL1: ret;") == Words{8});
+    CHECK(scattered(flag + "@%p1 ret;\nst.global.u32 [%rd2], 1;") == Words{8});
+    CHECK(scattered(flag + "@%p1 bra L1;\nst.global.u32 [%rd2], 1;\nbra.uni L2;\nL1: st.global.u32 [%rd2], 2;\nL2: ret;") == Words{8});
+    CHECK(scattered("L1: " + flag + "st.global.u32 [%rd2], 1;\n@%p1 bra L1;") == Words{8});   // once at least, but to how many places
+    CHECK(scattered("L1: " + flag + "@%p1 bra L2;\nst.global.u32 [%rd2], 1;\nbra L1;\nL2: ret;") == Words{8});
+    CHECK(scattered(flag + "brx.idx %r1, targets;\nL1: st.global.u32 [%rd2], 1;\nL2: ret;") == Words{8});
+    CHECK(scattered(flag + "@%p1 mov.u32 %r4, 7;\nsetp.ne.s32 %p2, %r4, 0;\n@%p2 st.global.u32 [%rd2], 1;") == Words{8});
+    // Both ways lead to it, as where a function has two formulas.
+    CHECK(scattered(flag + "@%p1 bra L1;\nmov.u32 %r2, 1;\nbra.uni L2;\nL1: mov.u32 %r2, 2;\nL2: st.global.u32 [%rd2], %r2;").empty());
+    CHECK(scattered("setp.lt.u32 %p1, %r4, %r3;\n@%p1 bra L1;\nst.global.u32 [%rd2], 1;\nL1: ret;").empty());
+    CHECK(scattered("st.global.u32 [%rd2], 1;\n" + flag + "@%p1 bra L1;\nmov.u32 %r2, 1;\nL1: ret;").empty());
     CHECK(scattered("mov.u32 %r1, %tid.x;\nld.global.u32 %r2, [%rd1];\n" + store).empty());
 }
 
@@ -127,6 +141,20 @@ TEST_CASE("kernels that must not be run again") {
     CHECK_THAT(hazard("cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile.bulk_group [%rd1, {%r1}], [%r2];"), Catch::Contains("floating"));
     CHECK(hazard("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], 16;").empty());
     CHECK_THAT(hazard("tex.2d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%rd1, {%r1, %r2}];"), Catch::Contains("textures"));
+    // Others have to do something first.
+    CHECK_THAT(hazard("ld.acquire.gpu.global.u32 %r1, [%rd1];"), Catch::Contains("others"));
+    CHECK_THAT(hazard("ld.relaxed.sys.u32 %r1, [%rd1];"), Catch::Contains("others"));
+    CHECK(hazard("ld.acquire.cta.shared.u32 %r1, [%r2];").empty());
+    CHECK_THAT(hazard("L1: atom.global.cas.b32 %r1, [%rd2], 0, 1;\nsetp.ne.s32 %p1, %r1, 0;\n@%p1 bra L1;"), Catch::Contains("others"));
+    CHECK(hazard("L1: atom.global.inc.u32 %r1, [%rd2], 9;\nsetp.ne.s32 %p1, %r1, 9;\n@%p1 bra L2;\nmov.u32 %r2, 1;\nL2: ret;").empty());
+    // Whose turn it was.
+    CHECK_THAT(hazard("atom.global.add.u32 %r1, [%rd1], 1;\nmul.wide.u32 %rd3, %r1, 4;\nst.global.u32 [%rd3], 1;"), Catch::Contains("order"));
+    CHECK_THAT(hazard("atom.shared.add.u32 %r1, [%r9], 1;\nst.shared.u32 [%r8], %r1;\nld.shared.u32 %r2, [%r8];\nst.global.u32 [%rd3], %r2;"), Catch::Contains("order"));
+    CHECK(hazard("atom.global.add.u32 %r1, [%rd1], 1;\nst.global.u32 [%rd3], 1;").empty());
+    // What stands behind a place in the source.
+    CHECK_THAT(hazard(".loc 1 12 5\natom.global.add.f32 %f1, [%rd1], %f2;"), Catch::Contains("floating"));
+    CHECK_THAT(hazard(".loc 1 12 5, function_name $L__info_string0, inlined_at 1 3 4\nst.global.u32 [%rd1], 1;\n.loc 1 13 5\n{ mov.u32 %r1, 1; }\nmov.u64 %rd1, %clock64;"), Catch::Contains("clock"));
+    CHECK(code_of(head + entry("k", "ld.param.u64 %rd1, [b];\n.loc 1 12 5\nst.global.u32 [%rd1], 1;"), "k").writes == Words{8});
     // By way of a function that it calls, which may come first or last.
     const std::string inner = ".func inner() { mov.u64 %rd1, %globaltimer; ret; }\n";
     CHECK_THAT(hazard("call.uni inner;", inner), Catch::Contains("clock"));

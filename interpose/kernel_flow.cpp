@@ -1,0 +1,189 @@
+#include "interpose/kernel_flow.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace udnnmem::interpose {
+namespace {
+
+constexpr const char* kTurns = "stores what depends on the order of its atomic operations";
+constexpr std::size_t kMostSteps = 20'000'000;   // of the search for stores that are passed by; those that are left count as such
+
+bool goes_elsewhere(std::string_view op) { return starts_with(op, "bra") || starts_with(op, "ret") || starts_with(op, "exit"); }
+
+}  // namespace
+
+void KernelFlow::Value::add(const Value& other) {
+    leads.insert(other.leads.begin(), other.leads.end());
+    holds.insert(other.holds.begin(), other.holds.end());
+    reaches_variable |= other.reaches_variable;
+    from_variable |= other.from_variable;
+    by_turn |= other.by_turn;
+}
+
+void KernelFlow::join(Words& to, const Words& from) {
+    const std::size_t before = to.size();
+    to.insert(from.begin(), from.end());
+    changed_ |= to.size() != before;
+}
+void KernelFlow::raise(bool& to, bool from) {
+    changed_ |= from && !to;
+    to |= from;
+}
+
+bool KernelFlow::solve(const OffsetOf& offset_of, KernelCode& out) {
+    out.writes_known = true;
+    for (changed_ = true; changed_ && out.writes_known;) {
+        changed_ = false;
+        for (Instruction& i : code_) step(i, offset_of, out);
+    }
+    if (!out.writes_known) out.writes.clear(), out.steers.clear(), out.scattered.clear();
+    else find_skipped(out);
+    for (std::size_t at = 0; at < code_.size(); ++at) {
+        const std::vector<std::size_t> after = code_[at].waits ? next(at) : std::vector<std::size_t>();
+        if (std::any_of(after.begin(), after.end(), [at](std::size_t n) { return n <= at; })) hazard_ = kVolatile;   // again and again until it finds what it waits for
+    }
+    return out.writes_known;
+}
+
+// The instructions that may come behind one; code_.size(): the kernel's end.
+std::vector<std::size_t> KernelFlow::next(std::size_t at) const {
+    const std::vector<std::string_view>& words = code_[at].words;
+    const bool any_label = starts_with(words[0], "brx");
+    std::vector<std::size_t> all;
+    if (!any_label && (!goes_elsewhere(words[0]) || !code_[at].guard.empty())) all.push_back(at + 1);
+    for (const auto& [name, place] : labels_)
+        if (any_label || (starts_with(words[0], "bra") && name == words.back())) all.push_back(place);
+    if (goes_elsewhere(words[0]) && all.size() < (code_[at].guard.empty() ? 1 : 2)) all.push_back(code_.size());   // it ends, or there is no such label
+    return all;
+}
+
+// What is stored to where memory decides whether the store is come by may be left out in part.
+void KernelFlow::find_skipped(KernelCode& out) {
+    if (std::none_of(code_.begin(), code_.end(), [](const Instruction& i) { return i.turns; })) return;
+    std::vector<std::vector<std::size_t>> after;
+    for (std::size_t at = 0; at < code_.size(); ++at) after.push_back(next(at));
+    std::vector<std::size_t> seen(code_.size() + 1, 0), open;
+    std::size_t search = 0, steps = 0;
+    for (std::size_t from = 0; from < code_.size(); ++from) {
+        if (!code_[from].turns) continue;
+        for (std::size_t store = 0; store < code_.size(); ++store) {
+            const Words& leads = code_[store].stores;
+            if (std::includes(out.scattered.begin(), out.scattered.end(), leads.begin(), leads.end())) continue;
+            bool ends = steps > kMostSteps, comes_by = ends;
+            ++search;
+            for (open.assign(1, from); !open.empty() && !(ends && comes_by);) {
+                const std::size_t at = open.back();
+                open.pop_back();
+                for (const std::size_t n : after[at]) {
+                    ++steps;
+                    if (n == store) comes_by = true;
+                    else if (n == code_.size()) ends = true;
+                    else if (std::exchange(seen[n], search) != search) open.push_back(n);
+                }
+            }
+            if (ends && comes_by) out.scattered.insert(leads.begin(), leads.end());
+        }
+    }
+}
+
+void KernelFlow::step(Instruction& instruction, const OffsetOf& offset_of, KernelCode& out) {
+    const std::vector<std::string_view>& words = instruction.words;
+    const std::string_view guard = instruction.guard;
+    const std::string_view op = words[0];
+    if (goes_elsewhere(op) || starts_with(op, "trap")) {
+        instruction.turns = goes_elsewhere(op) && !registers_[guard].holds.empty();
+        instruction.waits = registers_[guard].by_turn;
+        return join(out.steers, registers_[guard].holds);
+    }
+    if (starts_with(op, "call") || starts_with(op, "cp.async.bulk") || starts_with(op, "cp.reduce") || starts_with(op, "st.async") || starts_with(op, "multimem")) {
+        out.writes_known = false;
+        return;
+    }
+    Value inside, outside;      // of the operands in brackets, the others
+    std::int64_t parameter = -1;
+    std::uint64_t displacement = 0;
+    std::vector<std::string_view> results;
+    bool bracket = false, first = true, braces = false, reaches = false;
+    for (std::size_t i = 1; i < words.size(); ++i) {
+        const std::string_view w = words[i];
+        if (w == "[" || w == "]") bracket = w == "[", first = false, reaches = true;
+        else if (w == "{" || w == "}") braces = w == "{";
+        else if (w == ",") first = first && braces;
+        else if (w == "+" || w == "(" || w == ")" || w == "=") continue;
+        else if (bracket && w[0] >= '0' && w[0] <= '9') displacement = std::strtoull(std::string(w).c_str(), nullptr, 0);
+        else if (const std::int64_t at = offset_of(w); at >= 0) {
+            if (bracket && starts_with(op, "ld.param")) parameter = at;
+            else out.writes_known = false;   // its address is taken
+        } else if (first && !bracket) {
+            results.push_back(w);
+        } else {
+            const Value& from = registers_[w];
+            (bracket ? inside : outside).add(from);
+        }
+    }
+    const bool atomic = starts_with(op, "atom.") || starts_with(op, "red.");
+    const bool store = starts_with(op, "st.") || contains(op, ".store.");
+    const bool near = contains(op, ".shared") || contains(op, ".local") || contains(op, ".param");
+    if (reaches && !contains(op, ".param")) join(out.steers, inside.holds);
+    out.follows_variables |= reaches && inside.from_variable;
+    if (starts_with(op, "brx")) {
+        for (const std::string_view index : results) outside.add(registers_[index]);   // what comes first is no result
+        instruction.turns = !outside.holds.empty();
+        join(out.steers, outside.holds);
+    }
+    if (store)
+        for (const std::string_view w : results) outside.add(registers_[w]);   // `st [a], v`: v comes after the bracket
+    if ((atomic || store) && !near) {
+        join(out.writes, inside.leads);
+        instruction.stores = inside.leads;
+        if (store && (inside.by_turn || outside.by_turn)) hazard_ = kTurns;
+        if (!inside.holds.empty() || !registers_[guard].holds.empty()) join(out.scattered, inside.leads);
+        for (const std::uint32_t at : inside.leads) join(stored_through_[at], outside.holds);
+    }
+    if (store && !contains(op, ".global")) join(near_.leads, outside.leads);
+    if ((atomic || store) && !contains(op, ".global")) join(near_.holds, outside.holds), raise(near_.by_turn, outside.by_turn);
+    if (atomic || store) raise(stored_.from_variable, outside.from_variable), raise(stored_.reaches_variable, outside.reaches_variable);
+    if (store || starts_with(op, "red.")) return;
+    Value value;
+    if (parameter >= 0) {
+        value.leads.insert(static_cast<std::uint32_t>(static_cast<std::uint64_t>(parameter) + displacement) / 8 * 8);
+    } else if (reaches) {   // ld, atom, ldmatrix, wmma.load, cp.async, ...
+        if ((!contains(op, ".global") && !contains(op, ".const")) || starts_with(op, "cp.async")) value = near_;
+        if (!starts_with(op, "ld.") && !starts_with(op, "ldu.")) value.leads.clear();
+        value.by_turn |= starts_with(op, "atom.");
+        for (const std::uint32_t at : inside.leads) {
+            value.holds.insert(at);
+            value.holds.insert(stored_through_[at].begin(), stored_through_[at].end());
+        }
+        value.holds.insert(inside.holds.begin(), inside.holds.end());
+        if (contains(op, "64") || contains(op, "128") || contains(op, ".v")) {   // a word that may be an address
+            value.from_variable |= inside.reaches_variable || stored_.from_variable;
+            value.reaches_variable |= stored_.reaches_variable;
+        }
+        if (starts_with(op, "cp.async")) {   // `cp.async [near], [far], n`: straight into shared memory
+            join(near_.holds, value.holds);
+            raise(stored_.from_variable, inside.reaches_variable);
+        }
+    } else {
+        value = outside;
+        value.add(inside);
+    }
+    value.holds.insert(registers_[guard].holds.begin(), registers_[guard].holds.end());   // it may keep what it was
+    for (std::size_t i = 0; i < results.size(); ++i) {
+        join(registers_[results[i]].leads, value.leads);
+        join(registers_[results[i]].holds, value.holds);
+        raise(registers_[results[i]].from_variable, value.from_variable);
+        raise(registers_[results[i]].reaches_variable, value.reaches_variable);
+        raise(registers_[results[i]].by_turn, value.by_turn);
+        if (parameter >= 0 && contains(op, ".v")) {   // a vector of words
+            Words next;
+            for (const std::uint32_t at : value.leads) next.insert(at + 8);
+            if (!contains(op, "32") && !contains(op, "16")) value.leads = next;
+            else value.leads.insert(next.begin(), next.end());
+        }
+    }
+}
+
+}  // namespace udnnmem::interpose
