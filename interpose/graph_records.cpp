@@ -2,10 +2,12 @@
 #include "interpose/graph_records.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "interpose/graph_nodes.hpp"
 
@@ -66,7 +68,8 @@ class GraphRecord final : public GraphExec {
     ~GraphRecord() = default;
 
     const std::vector<GraphNode>& nodes() const override { return nodes_; }
-    bool issuable() const override { return issuable_; }
+    bool issuable() const override { return issuable_ && !launches_others(); }
+    bool launches_others() const override;
     CUcontext context() const override { return context_; }
     CUresult issue(std::size_t node, CUstream stream) const override;
 
@@ -104,6 +107,8 @@ class GraphRecord final : public GraphExec {
         auto at = position_.find(node);
         return at == position_.end() ? nullptr : params_[at->second].get();
     }
+    // A graph that kernels may launch, itself among them, and then nobody sees it.
+    void launched_by_kernels() { lose(); }
     void enable(CUgraphNode node, bool on) {
         auto at = position_.find(node);
         if (at == position_.end()) return lose();
@@ -240,6 +245,13 @@ class GraphRecord final : public GraphExec {
     bool lost_ = false;
 };
 
+// How many graphs there are that kernels of graphs may launch.
+static std::atomic<int> g_launched_by_kernels{0};
+
+bool GraphRecord::launches_others() const {
+    return g_launched_by_kernels.load(std::memory_order_relaxed) && std::any_of(nodes_.begin(), nodes_.end(), [](const GraphNode& n) { return n.type == CU_GRAPH_NODE_TYPE_KERNEL; });
+}
+
 CUresult GraphRecord::issue(std::size_t node, CUstream stream) const { return issue_node(*params_[node], stream); }
 
 const GraphExec& as_exec(const GraphRecord& record) noexcept { return record; }
@@ -258,6 +270,7 @@ namespace {
 struct Records {
     std::mutex mutex;
     std::unordered_map<CUgraphExec, std::shared_ptr<GraphRecord>> by_exec;
+    std::unordered_set<CUgraphExec> launched_by_kernels;
 };
 Records& records() {
     static Records& r = *new Records;  // programs destroy graphs from static destructors
@@ -278,13 +291,23 @@ void change(CUgraphExec exec, Change apply) noexcept {
     apply(*it->second);
 }
 
+bool may_be_launched_by_kernels(CUgraphExec exec) {
+    cuuint64_t flags = 0;
+    return driver_has(Symbol::cuGraphExecGetFlags) && OWN(cuGraphExecGetFlags)(exec, &flags) == CUDA_SUCCESS && flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
+}
+
 }  // namespace
 
 void graph_instantiated(CUgraphExec exec, CUgraph graph) noexcept {
     auto record = std::make_shared<GraphRecord>(graph);
+    const bool unseen = may_be_launched_by_kernels(exec);
+    if (unseen) record->launched_by_kernels();
     Records& r = records();
     std::lock_guard lock(r.mutex);
     r.by_exec[exec] = std::move(record);
+    if (unseen) r.launched_by_kernels.insert(exec);
+    else r.launched_by_kernels.erase(exec);
+    g_launched_by_kernels.store(static_cast<int>(r.launched_by_kernels.size()));
 }
 
 void graph_updated(CUgraphExec exec, CUgraph graph) noexcept {
@@ -293,6 +316,7 @@ void graph_updated(CUgraphExec exec, CUgraph graph) noexcept {
     std::lock_guard lock(r.mutex);
     auto& slot = r.by_exec[exec];
     if (slot) record->take_names(*slot);
+    if (r.launched_by_kernels.contains(exec)) record->launched_by_kernels();
     slot = std::move(record);
 }
 
@@ -301,6 +325,7 @@ void graph_destroyed(CUgraphExec exec) noexcept {
     Records& r = records();
     std::lock_guard lock(r.mutex);
     if (auto it = r.by_exec.find(exec); it != r.by_exec.end()) last = std::move(it->second), r.by_exec.erase(it);
+    if (r.launched_by_kernels.erase(exec)) g_launched_by_kernels.store(static_cast<int>(r.launched_by_kernels.size()));
 }
 
 void graph_node_enabled(CUgraphExec exec, CUgraphNode node, bool on) noexcept {

@@ -109,6 +109,7 @@ class GraphExec {
   public:
     virtual const std::vector<GraphNode>& nodes() const = 0;
     virtual bool issuable() const = 0;      // every node can be issued on its own (kernel, copy, fill, memop, host, empty)
+    virtual bool launches_others() const = 0;   // its kernels may launch graphs, which do what nobody sees; it is not issuable then
     virtual CUcontext context() const = 0;  // of an issuable one's nodes, as far as they have one; null: none has
     virtual CUresult issue(std::size_t node, CUstream stream) const = 0;  // the real calls that do what the node does
     // What its allocation nodes make: the driver's own, there when it is uploaded or launched, and undefined at each launch.

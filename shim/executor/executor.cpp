@@ -287,7 +287,11 @@ void Executor::releasing_now(CUdeviceptr address, CUstream stream, bool in_order
     replay::Replayer& replayer = *replayer_.load();
     if (replayer.freed(address)) {
         // A drop that another thread had remembered may not be ordered yet: once the lock was free it is, and can be taken back.
-        { std::lock_guard lock(mutex_); }
+        // None comes after it, for what is remembered then is forgotten.
+        {
+            std::lock_guard lock(mutex_);
+            ++epoch_;
+        }
         replayer.restore_all(false);
     }
     if (in_order) replayer.follow_users(address, stream);   // who has the memory next on the stream comes behind replays, too

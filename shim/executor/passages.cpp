@@ -178,7 +178,7 @@ profiler::Iteration Passages::iteration(const Range& range) const {
         profiler::Iteration::Step& step = it.steps.emplace_back();
         step = {op.name, op.shape, static_cast<std::uint32_t>(it.used.size()), op.count};
         std::size_t bytes = 0;
-        const bool reads_only = std::strstr(op.name, "DtoH") != nullptr;
+        const bool reads_only = std::strncmp(op.name, "cuMemcpy", 8) == 0 && std::strstr(op.name, "DtoH");   // kernels may be called anything
         for (std::uint32_t i = op.first; i < op.first + op.count; ++i) {
             const Passage::Use& use = so_far_.uses[i];
             const auto [place, fresh] = ids.try_emplace({use.buffer, use.id}, static_cast<std::int32_t>(trace.buffers.size()));

@@ -108,12 +108,22 @@ void Sharing::unmap(const Opened& o) {
 
 bool Sharing::close(CUdeviceptr at, CUresult& result) {
     if (!any_.load()) return false;
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     auto it = opened_.find(at);
     if (it == opened_.end()) return false;
     result = CUDA_SUCCESS;
+    if (it->second.count == 1) {   // its work may wait for what another thread does next, which may need the lock
+        const CUcontext context = it->second.context;
+        lock.unlock();
+        {
+            const pager::Within there(pager_.driver(), context);
+            result = pager_.driver().cuCtxSynchronize();
+        }
+        if (result != CUDA_SUCCESS) return true;   // it may be in use
+        lock.lock();
+        if (it = opened_.find(at); it == opened_.end()) return true;   // another thread has closed it meanwhile
+    }
     if (--it->second.count) return true;
-    result = pager_.driver().cuCtxSynchronize();
     unmap(it->second);
     opened_.erase(it);
     return true;

@@ -163,6 +163,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
             if (Touches* all = seen.touches()) name_led(p, node.work, *all);
             if (plan || seen.touches()) shape = shape * 0x9e3779b97f4a7c15u + shape_of(node.work);
         }
+        op.everything = op.everything || graph.launches_others();
         drop_repeats(op);
         if (Touches* all = seen.touches()) merge(*all);
         op.overwrites.clear();  // an earlier node may read what a later one overwrites

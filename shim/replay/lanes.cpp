@@ -5,11 +5,44 @@ namespace udnnmem::replay {
 
 static std::uint32_t lanes_at(const pager::Buffer& b) { return b.replay_reads.load(std::memory_order_relaxed) | b.replay_writes.load(std::memory_order_relaxed); }
 
+// Of an op that lists what it was given in slabs, those that use the very allocations: others' may be waiting for this op.
 std::uint32_t Replayer::lanes_using(const pager::Op& op) {
+    const bool listed = op.small_count <= pager::Op::kFewSmall;
+    bool in_slab = false;
     std::uint32_t lanes = 0;
-    for (std::uint32_t i = 0; i < op.count; ++i) lanes |= lanes_at(*op.buffers[i]);
+    for (std::uint32_t i = 0; i < op.count; ++i) {
+        const std::uint32_t at = lanes_at(*op.buffers[i]);
+        if (op.buffers[i]->slab && listed) in_slab |= at != 0;
+        else lanes |= at;
+    }
     for (const pager::Buffer* b : op.more) lanes |= lanes_at(*b);
+    if (!in_slab) return lanes;
+    std::lock_guard lock(done_mutex_);
+    for (std::uint32_t i = 0; i < op.small_count; ++i) lanes |= lanes_of_small(op.small[i], false);
     return lanes;
+}
+
+// With done_mutex_ held.
+std::uint32_t Replayer::lanes_of_small(CUdeviceptr at, bool writes_only) const {
+    std::uint32_t lanes = 0;
+    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+        auto found = lanes_[i].small.upper_bound(at);
+        if (found != lanes_[i].small.begin() && at < (--found)->second.end && (found->second.writes || !writes_only)) lanes |= 1u << i;
+    }
+    return lanes;
+}
+
+// Its replays have completed, as far as its event goes. With done_mutex_ held.
+void Replayer::done_with(std::size_t lane) {
+    Lane& l = lanes_[lane];
+    pending_.fetch_and(~(1u << lane));
+    std::erase_if(l.small, [&](const auto& s) { return s.second.run <= l.runs; });
+    std::erase_if(l.uses, [&](const auto& u) {
+        if (u.second > l.runs) return false;   // one that is being submitted uses it again
+        u.first->replay_reads.fetch_and(~(1u << lane));
+        u.first->replay_writes.fetch_and(~(1u << lane));
+        return true;
+    });
 }
 
 // The lane of what is to be replayed on `stream`. Where all are taken, of one whose replays it then comes behind.
@@ -32,13 +65,35 @@ std::size_t Replayer::lane_of(CUstream stream) {
 CUresult Replayer::use(CUdeviceptr at, bool writes, std::size_t lane, CUstream stream) {
     pager::Buffer* const b = pager_.find(at);
     if (!b) return CUDA_SUCCESS;
-    (writes ? b->replay_writes : b->replay_reads).fetch_or(1u << lane);
-    return wait_for(writes ? lanes_at(*b) : b->replay_writes.load(), stream);
+    const auto allocation = b->slab ? device_.allocation_at(at) : std::nullopt;
+    std::uint32_t others;
+    {
+        std::lock_guard lock(done_mutex_);
+        Lane& l = lanes_[lane];
+        (writes ? b->replay_writes : b->replay_reads).fetch_or(1u << lane);
+        l.uses[b] = l.runs + 1;
+        if (b->slab) {
+            const CUdeviceptr begin = allocation ? allocation->base : CUdeviceptr{b->base};
+            const std::size_t bytes = allocation ? allocation->bytes : std::size_t{b->capacity};
+            Lane::Small& small = l.small.try_emplace(begin, Lane::Small{}).first->second;
+            small = Lane::Small{begin + bytes, l.runs + 1, small.writes || writes};
+            others = lanes_of_small(at, !writes);
+        } else {
+            others = writes ? lanes_at(*b) : b->replay_writes.load();
+        }
+    }
+    return wait_for(others, stream);
 }
 
 CUresult Replayer::follow_users(CUdeviceptr at, CUstream stream) {
     const pager::Buffer* const b = pager_.find(at);
-    return b ? wait_for(lanes_at(*b), stream) : CUDA_SUCCESS;
+    if (!b || !lanes_at(*b)) return CUDA_SUCCESS;
+    std::uint32_t lanes = lanes_at(*b);
+    if (b->slab) {
+        std::lock_guard lock(done_mutex_);
+        lanes = lanes_of_small(at, false);
+    }
+    return wait_for(lanes, stream);
 }
 
 // Before anything that was computed again counts as there.
@@ -61,7 +116,7 @@ CUresult Replayer::wait_for(std::uint32_t lanes, CUstream stream) {
         if (!(lanes & pending_.load() & 1u << i) || lane.life == life || (lane.follower == life && lane.followed == lane.runs)) continue;
         const pager::Relaxed relaxed(d);
         if (d.cuEventQuery(lane.done) == CUDA_SUCCESS) {
-            pending_.fetch_and(~(1u << i));
+            done_with(i);
             continue;
         }
         result = d.cuStreamWaitEvent(stream, lane.done, 0);

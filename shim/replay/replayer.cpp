@@ -300,7 +300,7 @@ CUresult Replayer::restore(pager::Buffer* b, CUstream stream, bool waits) {
 
 CUresult Replayer::restore_all(bool waits) {
     device_.cancel_drops();
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     CUresult result = CUDA_SUCCESS;
     while (result == CUDA_SUCCESS) {
         auto at = entries_.begin();
@@ -311,8 +311,16 @@ CUresult Replayer::restore_all(bool waits) {
     if (result == CUDA_SUCCESS) entries_.clear();
     erase_untried([](const auto&) { return true; });
     note_any();
-    for (const Lane& lane : lanes_)
-        if (waits && lane.runs && result == CUDA_SUCCESS) result = pager_.driver().cuEventSynchronize(lane.done);
+    if (!waits || result != CUDA_SUCCESS) return result;
+    std::vector<CUevent> all;
+    {
+        std::lock_guard done(done_mutex_);
+        for (const Lane& lane : lanes_)
+            if (lane.runs) all.push_back(lane.done);
+    }
+    lock.unlock();   // they may wait for what another thread does next
+    for (const CUevent done : all)
+        if (result == CUDA_SUCCESS) result = pager_.driver().cuEventSynchronize(done);
     return result;
 }
 
@@ -349,6 +357,7 @@ void Replayer::context_destroying(CUcontext context) {
     report_ = trial_answers_ = nullptr;
     {
         std::lock_guard done(done_mutex_);
+        for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].runs = ~std::uint64_t{0}, done_with(i);
         lanes_ = {};
         pending_.store(0);
     }

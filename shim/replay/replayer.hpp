@@ -23,6 +23,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -171,7 +172,9 @@ class Replayer final : public pager::Restorer {
     }
     Trials judge(const std::shared_ptr<Known>& known, const std::set<std::int32_t>& right, const std::set<std::int32_t>& wrong, const std::set<std::int32_t>& untested);
     void note_any() { any_.store(!entries_.empty() || !untried_.empty()); }
-    static std::uint32_t lanes_using(const pager::Op& op);
+    std::uint32_t lanes_using(const pager::Op& op);
+    std::uint32_t lanes_of_small(CUdeviceptr at, bool writes_only) const;
+    void done_with(std::size_t lane);
     std::size_t lane_of(CUstream stream);
     CUresult use(CUdeviceptr at, bool writes, std::size_t lane, CUstream stream);
     CUresult note_replayed(std::size_t lane, CUstream stream);
@@ -203,6 +206,15 @@ class Replayer final : public pager::Restorer {
         CUevent done = nullptr;               // behind all of them, in work_'s context
         std::uint64_t runs = 0;               // so many
         std::uint64_t follower = 0, followed = 0;   // the slot's life that came behind them last, and how many they were
+        // What they read or write, until it is known that they have completed, each with the last of `runs` that does: whole buffers,
+        // which say so themselves too, and the allocations in slabs.
+        struct Small {
+            CUdeviceptr end;
+            std::uint64_t run;
+            bool writes;
+        };
+        std::unordered_map<pager::Buffer*, std::uint64_t> uses;
+        std::map<CUdeviceptr, Small> small;
     };
     std::array<Lane, 8> lanes_;
     std::atomic<std::uint32_t> pending_{0};   // lanes that are not known to have completed, a bit each

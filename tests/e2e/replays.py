@@ -20,10 +20,10 @@ REFUSED = {
     "optional": "is given memory at times that it is not given at others", "lasting_graphs": None, "pointer_table": "holds addresses", "escaped": "that others may write to", "escaped_small": "that others may write to", "exported": "that others may write to", "table_writer": "holds addresses", "pinned": "",
 }
 # What is neither: programs that do something else at times. What has to be said of them.
-OTHERS = dict.fromkeys(("captured", "evaluated", "larger", "second_device", "gated", "gated_wait", "gated_capture", "loader", "exiting", "outlived", "bursts", "escapes", "held_longer"), "sequence 0: 33 of 36 ops may be run again")
+OTHERS = dict.fromkeys(("captured", "evaluated", "larger", "second_device", "gated", "gated_wait", "gated_small", "gated_capture", "loader", "exiting", "outlived", "bursts", "escapes", "held_longer"), "sequence 0: 33 of 36 ops may be run again")
 OTHERS["streams"] = "50 of 53 ops may be run again"
 OTHERS["exchanged"] = "49 of 52 ops may be run again"
-SAMPLE = ("held", "held_longer", "append", "exchanged", "ends", "counter", "beside_table", "two_streams", "captured", "evaluated", "second_device", "streams", "gated_wait", "gated_capture", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "global_counter", "table_writer")
+SAMPLE = ("held", "held_longer", "append", "exchanged", "ends", "counter", "beside_table", "two_streams", "captured", "evaluated", "second_device", "streams", "gated_wait", "gated_small", "gated_capture", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "global_counter", "table_writer")
 PROMISED = re.compile(r": (\d+) us promised, .* (\d+) dropped for good")
 FOLLOWED = re.compile(r"on the device (\d+) us by plan")
 DENIED = re.compile(r"kernel \S+ gave other bits when it was run again later: never again")

@@ -231,6 +231,34 @@ TEST_CASE("what cannot be known is not claimed", "[graphs]") {
     CHECK_FALSE(exec(stranger).nodes()[0].work.proven);
 }
 
+TEST_CASE("a graph that kernels may launch does what nobody sees, and so does any graph with kernels while there is one") {
+    play_driver();
+    CUdeviceptr a = 1, b = 2;
+    int n = 3;
+    Graph g, copies;
+    add_kernel(g, &a, &b, &n);
+    copies.add(CU_GRAPH_NODE_TYPE_EMPTY);
+    SCRIPT(cuGraphExecGetFlags, [](CUgraphExec exec, cuuint64_t* flags) { return *flags = exec == exec_of(31) ? CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH : 0, CUDA_SUCCESS; });
+    graph_instantiated(exec_of(30), handle(g));
+    graph_instantiated(exec_of(32), handle(copies));
+    const auto other = graph_record(exec_of(30)), without = graph_record(exec_of(32));
+    CHECK(exec(other).issuable());
+    CHECK_FALSE(exec(other).launches_others());
+    graph_instantiated(exec_of(31), handle(g));
+    for (int again = 0; again < 2; ++again) {
+        CHECK_FALSE(exec(graph_record(exec_of(31))).issuable());
+        CHECK_FALSE(exec(graph_record(exec_of(31))).nodes()[0].work.proven);
+        CHECK_FALSE(exec(other).issuable());
+        CHECK(exec(other).launches_others());
+        CHECK(exec(without).issuable());
+        graph_updated(exec_of(31), handle(g));
+    }
+    graph_destroyed(exec_of(31));
+    CHECK(exec(other).issuable());
+    CHECK_FALSE(exec(other).launches_others());
+    UNSCRIPT(cuGraphExecGetFlags);
+}
+
 TEST_CASE("copies from and to host memory that is not pinned are left to the graph", "[graphs]") {
     play_driver();
     SCRIPT(cuPointerGetAttribute, [](void*, CUpointer_attribute, CUdeviceptr at) { return at < 100 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; });

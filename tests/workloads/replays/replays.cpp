@@ -81,7 +81,7 @@ struct Chain {
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     for (CUdeviceptr* p : {&state, &gradient, &input, &wide}) CHECK(cuMemAlloc(p, g_words * 4));
     CHECK(cuMemAlloc(&few, kSmall * 4));
-    if (gated()) CHECK(cuMemAlloc(&loaded, g_words * 4));
+    if (gated()) CHECK(cuMemAlloc(&loaded, loaded_bytes()));
     CHECK(cuMemAlloc(&extra, 2 * kSmall * 4));
     CHECK(cuMemsetD32(few, 5, kSmall));
     CHECK(cuMemsetD32(extra + kSmall * 4, 9, kSmall));
@@ -272,10 +272,11 @@ struct Chain {
     CHECK(cuStreamWaitEvent(stream, read, 0));
   }
 
-  bool gated() const { return kind == "gated" || kind == "gated_wait" || kind == "gated_capture" || kind == "loader"; }
+  size_t loaded_bytes() const { return (kind == "gated_small" ? kSmall : g_words) * 4; }
+  bool gated() const { return kind == "gated" || kind == "gated_wait" || kind == "gated_small" || kind == "gated_capture" || kind == "loader"; }
 
   // On the way back the stream stands still, with work queued behind, until this thread lets it go; before it does, somebody loads
-  // something by another stream: the thread itself (`gated`), which may wait for it (`gated_wait`), also while a third stream captures
+  // something by another stream: the thread itself (`gated`), which may wait for it (`gated_wait`; `gated_small`: of few bytes), also while a third stream captures
   // (`gated_capture`), or another thread (`loader`), and the way back is submitted meanwhile.
   void gate(int l) {
     const auto load = [this] {
@@ -284,8 +285,8 @@ struct Chain {
       CUstream captures = nullptr;
       CUgraph graph;
       if (kind == "gated_capture") CHECK(cuStreamCreate(&captures, CU_STREAM_NON_BLOCKING)), CHECK(cuStreamBeginCapture(captures, CU_STREAM_CAPTURE_MODE_RELAXED));
-      CHECK(cuMemcpyHtoDAsync(loaded, some.data(), g_words * 4, beside));
-      if (kind == "gated_wait" || captures) CHECK(cuStreamSynchronize(beside));
+      CHECK(cuMemcpyHtoDAsync(loaded, some.data(), loaded_bytes(), beside));
+      if (kind == "gated_wait" || kind == "gated_small" || captures) CHECK(cuStreamSynchronize(beside));
       if (captures) CHECK(cuStreamEndCapture(captures, &graph)), CHECK(cuGraphDestroy(graph)), CHECK(cuStreamDestroy(captures));
     };
     if (l == kLayers) {
