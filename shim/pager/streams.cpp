@@ -3,6 +3,7 @@
 #include "shim/pager/rules.hpp"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace udnnmem::pager {
@@ -142,8 +143,11 @@ CUevent StreamTable::take_event(CUcontext context) {
 // By a thread that may record on the stream (any thread for a stream handle or the legacy stream, only its own thread for
 // a per-thread stream). `of`: the slot's stream; meanwhile it may have been given to another, which gets no mark. Caller holds no slot mutex. Not with more marks pending than `most`, if they are fewer than kMostMarks.
 void StreamTable::record_mark(StreamSlot& s, CUstream of, std::size_t most) {
-    std::lock_guard lock(s.mutex);
-    if (s.stream != of || !s.alive || s.ending || s.captures || (most < kMostMarks && s.marks.size() > most)) return;
+    std::unique_lock lock(s.mutex, std::defer_lock);
+    // Whoever holds it may be recording on a stream that is full, until somebody else launches what makes room there.
+    for (int tries = 0; most < kMostMarks && tries < kTries && !lock.try_lock(); ++tries) std::this_thread::yield();
+    if (most >= kMostMarks) lock.lock();
+    if (!lock || s.stream != of || !s.alive || s.ending || s.captures || (most < kMostMarks && s.marks.size() > most)) return;
     const Within context(driver_, s.context);
     if (!context) return;
     // With many marks pending the newest is moved on: it then covers more, later.

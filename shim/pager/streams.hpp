@@ -57,6 +57,7 @@ class StreamTable {
     static constexpr std::uint32_t kMarkEvery = 32;   // ops of a stream between marks
     static constexpr std::size_t kMostMarks = 1024;   // pending marks of a stream: about what a device lets be submitted ahead of it
     static constexpr std::size_t kRoomForMarks = 16;  // as few marks pending leave room in a stream's queue for one of another thread
+    static constexpr int kTries = 64;                 // for the mutex of a stream that another thread may be recording on
 
     explicit StreamTable(const Driver& driver);
 
