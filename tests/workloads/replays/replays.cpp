@@ -100,6 +100,7 @@ struct Chain {
     }
     if (kind == "lasting_graphs")
       for (int l = 0; l < kLayers; l++) CHECK(cuMemAlloc(&x[l + 1], g_words * 4));
+    if (kind == "branch") CHECK(cuMemsetD32(wide, 1, g_words));
     if (kind == "append" || kind == "turns" || kind == "rare_sum") CHECK(cuMemsetD32(wide, 0, g_words));
     if (kind == "beside_table") CHECK(cuMemcpyHtoD(few, &wide, 8));
     if (kind == "pointer_table") CHECK(cuMemcpyHtoD(extra, &wide, 8));
@@ -141,7 +142,9 @@ struct Chain {
     if ((kind == "rare_write" || kind == "rare_keep" || kind == "rare_scalar") && iteration > 24) salt += 5000;
     if (kind == "rare_sum") salt += static_cast<unsigned>(iteration > 24 && iteration % 6 == 5 ? 5000 + iteration : iteration);
     if (kind == "larger") salt += iteration > 24 ? 4096 : drawn(6, static_cast<unsigned>(iteration), 2) * 512;
-    if (kind == "in_place") activation("pure", in, out), activation("in_place", in, out);
+    if (kind == "branch" && iteration == 25 && l == 0) CHECK(cuMemsetD32Async(wide, 0, g_words / 3, stream));
+    if (kind == "branch") activation("zero", in, out), launch("branch", in, out, wide, g_words, salt);
+    else if (kind == "in_place") activation("pure", in, out), activation("in_place", in, out);
     else if (kind == "update") activation("zero", in, out), activation("update", in, out);
     else if (kind == "integer_atomics") activation("zero", in, out), activation("integer_atomics", in, out);
     else if (kind == "copied") CHECK(cuMemcpyDtoDAsync(out, in, g_words * 4, stream));
