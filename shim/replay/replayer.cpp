@@ -215,6 +215,7 @@ CUresult Replayer::flip_one(CUdeviceptr at, std::size_t bytes, std::uint64_t nth
 }
 
 CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) {
+    const Submits submits(*this);   // comparisons, too, may wait for memory
     const std::int64_t start = pager::now_ns();
     Targets targets;
     std::vector<std::int32_t> wanted;

@@ -46,6 +46,7 @@ void Replayer::try_out(const Slice& slice, CUstream stream) {
     }
     if (targets.empty()) return;
     const std::shared_ptr<Known> known = entries.front().known;
+    const Submits submits(*this);
     const std::size_t lane = lane_of(stream);
     CUresult result = CUDA_SUCCESS;
     for (auto& [logical, target] : targets)
