@@ -8,7 +8,8 @@ namespace udnnmem::interpose {
 namespace {
 
 constexpr const char* kTurns = "stores what depends on the order of its atomic operations";
-constexpr std::size_t kMostSteps = 20'000'000;   // of the search for stores that are passed by; those that are left count as such
+constexpr std::size_t kMostSteps = 20'000'000;   // of the search for stores that are passed by; then all count as such
+constexpr std::size_t kNever = SIZE_MAX;
 
 bool goes_elsewhere(std::string_view op) { return starts_with(op, "bra") || starts_with(op, "ret") || starts_with(op, "exit"); }
 
@@ -50,41 +51,75 @@ bool KernelFlow::solve(const OffsetOf& offset_of, KernelCode& out) {
 // The instructions that may come behind one; code_.size(): the kernel's end.
 std::vector<std::size_t> KernelFlow::next(std::size_t at) const {
     const std::vector<std::string_view>& words = code_[at].words;
-    const bool any_label = starts_with(words[0], "brx");
+    const bool any_label = starts_with(words[0], "brx"), branch = starts_with(words[0], "bra");
     std::vector<std::size_t> all;
     if (!any_label && (!goes_elsewhere(words[0]) || !code_[at].guard.empty())) all.push_back(at + 1);
-    for (const auto& [name, place] : labels_)
-        if (any_label || (starts_with(words[0], "bra") && name == words.back())) all.push_back(place);
-    if (goes_elsewhere(words[0]) && all.size() < (code_[at].guard.empty() ? 1 : 2)) all.push_back(code_.size());   // it ends, or there is no such label
+    const auto [first, last] = any_label ? std::pair(labels_.begin(), labels_.end()) : branch ? labels_.equal_range(words.back()) : std::pair(labels_.end(), labels_.end());
+    for (auto label = first; label != last; ++label) all.push_back(label->second);
+    if (goes_elsewhere(words[0]) && first == last) all.push_back(code_.size());   // it ends, or there is no such label
     return all;
+}
+
+// By instruction, the nearest one that every way from it to the end comes by (its immediate postdominator); kNever: no way leads to the
+// end. After Cooper, Harvey and Kennedy, "A simple, fast dominance algorithm", on the graph turned round.
+std::vector<std::size_t> KernelFlow::joins(const std::vector<std::vector<std::size_t>>& after) const {
+    const std::size_t end = code_.size();
+    std::vector<std::vector<std::size_t>> before(end + 1);
+    for (std::size_t at = 0; at < end; ++at)
+        for (const std::size_t n : after[at]) before[n].push_back(at);
+    std::vector<std::size_t> number(end + 1, kNever), next_before(end + 1, 0), order, open{end};
+    std::vector<bool> seen(end + 1, false);
+    seen[end] = true;
+    while (!open.empty()) {   // depth first: an instruction is numbered behind all that lead to it
+        const std::size_t at = open.back();
+        if (next_before[at] == before[at].size()) {
+            number[at] = order.size();
+            order.push_back(at);
+            open.pop_back();
+        } else if (const std::size_t n = before[at][next_before[at]++]; !seen[n]) {
+            seen[n] = true;
+            open.push_back(n);
+        }
+    }
+    std::vector<std::size_t> join(end + 1, kNever);
+    join[end] = end;
+    for (bool more = true; std::exchange(more, false);)
+        for (auto at = order.rbegin(); at != order.rend(); ++at) {
+            if (*at == end) continue;
+            std::size_t found = kNever;
+            for (std::size_t n : after[*at]) {
+                if (join[n] == kNever) continue;
+                for (; found != kNever && n != found;)
+                    if (number[n] < number[found]) n = join[n];
+                    else found = join[found];
+                found = n;
+            }
+            more |= std::exchange(join[*at], found) != found;
+        }
+    return join;
 }
 
 // What is stored to where memory decides whether the store is come by may be left out in part.
 void KernelFlow::find_skipped(KernelCode& out) {
     if (std::none_of(code_.begin(), code_.end(), [](const Instruction& i) { return i.turns; })) return;
+    const std::size_t end = code_.size();
     std::vector<std::vector<std::size_t>> after;
-    for (std::size_t at = 0; at < code_.size(); ++at) after.push_back(next(at));
-    std::vector<std::size_t> seen(code_.size() + 1, 0), open;
-    std::size_t search = 0, steps = 0;
-    for (std::size_t from = 0; from < code_.size(); ++from) {
-        if (!code_[from].turns) continue;
-        for (std::size_t store = 0; store < code_.size(); ++store) {
-            const Words& leads = code_[store].stores;
-            if (std::includes(out.scattered.begin(), out.scattered.end(), leads.begin(), leads.end())) continue;
-            bool ends = steps > kMostSteps, comes_by = ends;
-            ++search;
-            for (open.assign(1, from); !open.empty() && !(ends && comes_by);) {
-                const std::size_t at = open.back();
-                open.pop_back();
-                for (const std::size_t n : after[at]) {
-                    ++steps;
-                    if (n == store) comes_by = true;
-                    else if (n == code_.size()) ends = true;
-                    else if (std::exchange(seen[n], search) != search) open.push_back(n);
-                }
-            }
-            if (ends && comes_by) out.scattered.insert(leads.begin(), leads.end());
+    for (std::size_t at = 0; at < end; ++at) after.push_back(next(at));
+    const std::vector<std::size_t> join = joins(after);
+    std::vector<std::size_t> sure(end + 1, kNever), reached(end + 1, kNever), open;   // from which branch on, as was seen last
+    std::size_t steps = 0;
+    for (std::size_t from = 0; from < end; ++from) {
+        if (!code_[from].turns || join[from] == kNever) continue;
+        for (std::size_t at = join[from]; at != end; at = join[at]) sure[at] = from;
+        for (open.assign(1, from); !open.empty();) {
+            const std::size_t at = open.back();
+            open.pop_back();
+            for (const std::size_t n : after[at])
+                if (++steps; n != end && std::exchange(reached[n], from) != from) open.push_back(n);
         }
+        for (std::size_t at = 0; at < end; ++at)
+            if (steps > kMostSteps || (reached[at] == from && sure[at] != from)) out.scattered.insert(code_[at].stores.begin(), code_[at].stores.end());
+        if (steps > kMostSteps) return;
     }
 }
 

@@ -5,6 +5,7 @@
 // One body at a time, then thrown away; views into the text, which has to outlive it. Not thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -56,6 +57,7 @@ class KernelFlow {
     void join(Words& to, const Words& from);
     void raise(bool& to, bool from);
     std::vector<std::size_t> next(std::size_t at) const;
+    std::vector<std::size_t> joins(const std::vector<std::vector<std::size_t>>& after) const;
     void find_skipped(KernelCode& out);
 
     std::vector<Instruction> code_;

@@ -22,13 +22,12 @@ std::uint32_t Replayer::lanes_using(const pager::Op& op) {
     return lanes;
 }
 
-// With done_mutex_ held.
+// With done_mutex_ held. An allocation that is gone may lie across one that took its place, so all are asked; they are few.
 std::uint32_t Replayer::lanes_of_small(CUdeviceptr at, bool writes_only) const {
     std::uint32_t lanes = 0;
-    for (std::size_t i = 0; i < lanes_.size(); ++i) {
-        auto found = lanes_[i].small.upper_bound(at);
-        if (found != lanes_[i].small.begin() && at < (--found)->second.end && (found->second.writes || !writes_only)) lanes |= 1u << i;
-    }
+    for (std::size_t i = 0; i < lanes_.size(); ++i)
+        for (const auto& [begin, small] : lanes_[i].small)
+            if (begin <= at && at < small.end && (small.writes || !writes_only)) lanes |= 1u << i;
     return lanes;
 }
 

@@ -1,8 +1,11 @@
 // What PTX says of its kernels: what they may write, and why they must not be run again.
 #include <catch2/catch.hpp>
 
+#include <array>
 #include <random>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "interpose/kernel_code.hpp"
 
@@ -86,6 +89,57 @@ TEST_CASE("what is written to where memory says, or when, may be left out in par
     CHECK(scattered("setp.lt.u32 %p1, %r4, %r3;\n@%p1 bra L1;\nst.global.u32 [%rd2], 1;\nL1: ret;").empty());
     CHECK(scattered("st.global.u32 [%rd2], 1;\n" + flag + "@%p1 bra L1;\nmov.u32 %r2, 1;\nL1: ret;").empty());
     CHECK(scattered("mov.u32 %r1, %tid.x;\nld.global.u32 %r2, [%rd1];\n" + store).empty());
+}
+
+TEST_CASE("a store may be left out where a branch on memory leads to it on one way and to the end on another, by every way there is") {
+    std::mt19937 random(7);
+    for (int i = 0; i < 500; ++i) {
+        struct Line {
+            enum { store, branch, plain_branch, jump, leave, other } kind;
+            std::size_t to;        // of a branch: the line; of a store: the word
+        };
+        const std::size_t n = 2 + random() % 12;
+        std::vector<Line> lines;
+        std::string text = ".reg .b64 %rd<9>; .reg .b32 %r<9>; .reg .pred %p<3>;\nld.param.u64 %rd1, [a];\nld.param.u64 %rd2, [b];\nld.param.u64 %rd3, [s];\nld.param.u64 %rd4, [s+8];\nld.global.u32 %r1, [%rd1];\nsetp.ne.s32 %p1, %r1, 0;\n";
+        for (std::size_t k = 0; k < n; ++k) {
+            const Line line{static_cast<decltype(Line::kind)>(random() % 6), random() % (k % 2 ? n : 3)};
+            const std::string to = std::to_string(std::min(line.to, n - 1));
+            text += "L" + std::to_string(k) + ": ";
+            switch (line.kind) {
+                case Line::store: text += "st.global.u32 [%rd" + std::to_string(2 + line.to % 3) + "], 1;\n"; break;
+                case Line::branch: text += "@%p1 bra L" + to + ";\n"; break;
+                case Line::plain_branch: text += "@!%p2 bra.uni L" + to + ";\n"; break;
+                case Line::jump: text += "bra L" + to + ";\n"; break;
+                case Line::leave: text += "@%p1 ret;\n"; break;
+                default: text += "mov.u32 %r2, 1;\n";
+            }
+            lines.push_back({line.kind, line.kind == Line::store ? line.to % 3 : std::min(line.to, n - 1)});
+        }
+        const auto after = [&](std::size_t k) {
+            std::vector<std::size_t> all;
+            if (lines[k].kind != Line::jump) all.push_back(k + 1);
+            if (lines[k].kind == Line::branch || lines[k].kind == Line::plain_branch || lines[k].kind == Line::jump) all.push_back(lines[k].to);
+            if (lines[k].kind == Line::leave) all.push_back(n);
+            return all;
+        };
+        // What is come by from there; not on through `barred`.
+        const auto from = [&](std::size_t k, std::size_t barred) {
+            std::set<std::size_t> seen;
+            for (std::vector<std::size_t> open{k}; !open.empty();) {
+                const std::size_t at = open.back();
+                open.pop_back();
+                for (const std::size_t next : after(at))
+                    if (seen.insert(next).second && next != barred && next != n) open.push_back(next);
+            }
+            return seen;
+        };
+        Words expected;
+        for (std::size_t k = 0; k < n; ++k)
+            for (std::size_t store = 0; store < n && (lines[k].kind == Line::branch || lines[k].kind == Line::leave); ++store)
+                if (lines[store].kind == Line::store && from(k, store).count(store) && from(k, store).count(n)) expected.insert(std::array<std::uint32_t, 3>{8, 16, 24}[lines[store].to]);
+        INFO(text);
+        CHECK(code_of(head + entry("k", text), "k").scattered == expected);
+    }
 }
 
 TEST_CASE("a kernel may go by addresses that it finds in variables which kernels write") {
