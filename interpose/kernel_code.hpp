@@ -1,6 +1,6 @@
 // What the PTX of the images that a program loads says of its kernels: those that do more than their arguments say, or other
-// things each time, through which of their arguments each may write, and what steers it. An image without PTX is asked only whether
-// its module has variables. Images are the program's own input: what does not parse is not looked at further.
+// things each time, through which of their arguments each may write, and what steers it. Machine code, beside PTX or not, is asked
+// only whether its module has variables. Images are the program's own input: what does not parse is not looked at further.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,8 @@ void note_code_of(const void* image, std::size_t bytes) noexcept;   // PTX with 
 
 // Of all kernels of that name that were loaded so far together.
 KernelCode kernel_code(std::string_view name) noexcept;
-// Whether one of them may write through the word at that offset of its parameters. No: also where no PTX of them was seen. For the
-// launch path: allocates nothing.
+// Whether one of them may write through the word at that offset of its parameters. Yes, of every word, where machine code of
+// them was read; no where no image of them was. For the launch path: takes a lock, allocates nothing.
 bool kernel_may_write(std::string_view name, std::size_t offset) noexcept;
 
 }  // namespace udnnmem::interpose

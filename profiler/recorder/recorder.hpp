@@ -1,5 +1,5 @@
 // Watches what a run does until its iteration is known, then stops. The launch path hands over ops; one
-// consumer (the trace writer's thread) looks for the period and turns one iteration into lines of the trace file.
+// consumer (the learner's thread) looks for the period and turns one iteration into lines of the trace file.
 //
 // Invariants
 //   - op() takes no lock and makes no system call; it allocates only for an op of more than ObservedOp::inline_touches

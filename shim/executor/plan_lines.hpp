@@ -1,4 +1,4 @@
-// The lines of a plan file, one record each, in this order: plans, then of each course: course, buffers (those that can be
+// The lines of a plan file, one record each, in this order: plans, denied, then of each course: course, buffers (those that can be
 // moved, then small ones), ops, proofs, replays, orders. Whoever reads checks each field; what is not in order is refused.
 #pragma once
 

@@ -5,7 +5,8 @@
 // Invariants
 //   - A frame is one physical allocation, a power of two of the granule up to 64 MiB, and is mapped whole.
 //   - Every frame has a private alias for life: copies and hashes go through it, never through the arena.
-//   - Called by the mover (and by start-up and shut-down) only; not thread-safe.
+//   - Mappings are changed by the mover, save that a slab that was never handed out is retired by its maker; sharing and peer access
+//     come from launching threads. Under the device's mutex; not thread-safe.
 #pragma once
 
 #include <cuda.h>

@@ -6,7 +6,7 @@
 //   - `residency`, `last_use`, `streams` may be read by anybody at any time; all other mutable fields belong to the
 //     holder of the device's mutex.
 //   - residency == device: the whole range is mapped to device frames. host: mapped to host frames (or, where host
-//     frames cannot be mapped, not mapped at all and `landing` is false). evicting, fetching: launches that name it wait.
+//     frames cannot be mapped, not mapped at all). evicting, fetching: launches that name it wait.
 //   - unfilled: on device frames, yet `fetching`, for what counts is in the host frames until an op that overwrites all of it
 //     was submitted. Only the request of that op may use it.
 #pragma once

@@ -7,7 +7,7 @@
 //   - Requests are served first come, first served: frames go to one at a time, until it is granted (first_in_line()). Launches
 //     that their plan holds back are passed over until they have begun.
 //   - A buffer that a request holds does not move; holds are released when the op was submitted.
-//   - device frames in use <= budget, unless over_budget_ says that it was exceeded, once, with a warning.
+//   - device frames in use <= budget, unless it was exceeded on purpose (room.cpp: counted each time, one warning).
 #pragma once
 
 #include <cuda.h>

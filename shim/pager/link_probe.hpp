@@ -28,7 +28,7 @@ struct LinkSpeeds {
 
 // Takes frames within the budgets and gives them back, or writes them off where no stream says that the copies have ended. Begins
 // nothing more after 0.12 s of the device's time or `patience_ns` of the host's. Where `before` is known and the largest copies are
-// within a quarter of it, it is the answer, after two copies. What a driver refuses is not measured. The context is current; the
+// within a quarter of it, it is the answer, after the copies of that size. What a driver refuses is not measured. The context is current; the
 // streams are the caller's own. Blocks.
 LinkSpeeds probe_link(const Driver& driver, Backing& backing, FramePool& device, FramePool& host, CUstream in, CUstream out, const LinkSpeeds& before, std::int64_t patience_ns);
 

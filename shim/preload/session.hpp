@@ -27,7 +27,8 @@ class Session final : public pager::Sink {
   public:
     // Null while there is none or it has ended: then everything passes through. Starts it if `start`.
     static Session* get(bool start = false) noexcept;
-    // Everything passes through from now on; buffers that exist stay where they are and keep being served.
+    // What is allocated from now on is the driver's; buffers that exist are paged as before. Before there is a session everything passes
+    // through.
     static void end_paging(const std::string& why) noexcept;
 
     pager::Pager& pager() { return *pager_; }

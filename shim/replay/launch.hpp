@@ -40,7 +40,8 @@ class LaunchSource {
     virtual bool may_steer(std::uint32_t offset) const = 0;
     // Whether it writes there only where, or when, what is in memory says so: what it leaves out at one time it may not at others.
     virtual bool may_leave_out(std::uint32_t offset) const = 0;
-    // Whether its code was read, and says all that it may write, and what steers it. Where not, the two above say what is known.
+    // Whether its code was read, and says all that it may write, and what steers it. Where not, may_write() and may_leave_out() say what is
+    // known, and may_steer() says yes.
     virtual bool inspected() const = 0;
     // What code a kernel runs: its name and the images that it comes from, the same in every run that loads the same ones; 0:
     // not known. May be slow.

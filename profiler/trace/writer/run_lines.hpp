@@ -1,4 +1,4 @@
-// Lines of a run's trace that are written once, at its end: what it was followed through.
+// Lines of a run's trace that are written at its end (`times` also on the way): what it was followed through.
 #pragma once
 
 #include <string>
