@@ -99,7 +99,8 @@ void Recorder::take_lives(std::uint64_t before) {
 std::string Recorder::take_ops() {
     std::string text;
     ObservedOp op;
-    while (ring_.pop(op)) {
+    // No more than there are now: a program that goes on faster would have everything else wait.
+    for (const std::uint64_t until = ring_.pushed(); taken_ < until && ring_.pop(op);) {
         take_lives(taken_++);
         if (op.after_gap) {
             history_.forget_ops();

@@ -177,8 +177,8 @@ private:
             !record.read_integer_or("free_op", -1, most_ops, -1, free) || !record.read_integer_or("run_id", -1, INT32_MAX, -1, run_id))
             return false;
         buffer.run_id = static_cast<std::int32_t>(run_id);
+        if (buffer.bytes.value > most - workspace_ - sizes_) return record.fail("bytes", "the sizes of all buffers exceed 2^62 bytes");
         sizes_ += buffer.bytes.value;
-        if (sizes_ > most - workspace_) return record.fail("bytes", "the sizes of all buffers exceed 2^62 bytes");
         if (alloc >= 0 && free >= 0 && alloc > free) return record.fail("free_op", fmt::format("is {}, before its alloc_op {}", free, alloc));
         buffer.id = BufferId(static_cast<std::int32_t>(id));
         if (!buffer.persistent) {

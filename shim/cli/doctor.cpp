@@ -113,17 +113,17 @@ Finding check_locked_memory() {
 }
 
 Finding check_cupti() {
-    for (const char* name : {"libcupti.so.13", "libcupti.so.12", "libcupti.so"}) {
-        const Finding found = in_child([name] {
-            void* const handle = ::dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-            if (!handle) return Finding{Verdict::warn, ""};
-            Dl_info info{};
-            if (void* const known = ::dlsym(handle, "cuptiGetVersion")) ::dladdr(known, &info);
-            return Finding{Verdict::ok, info.dli_fname ? info.dli_fname : name};
-        });
-        if (found.verdict == Verdict::ok) return {Verdict::ok, "CUPTI: " + found.text + " found; tried at run time, when the iteration is learned"};
-    }
-    return {Verdict::ok, "CUPTI: not found: ops are timed by event pairs while the iteration is learned"};
+    // The only one that a run opens (profiler/cupti).
+    constexpr const char* name = "libcupti.so.13";
+    const Finding found = in_child([] {
+        void* const handle = ::dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+        if (!handle) return Finding{Verdict::warn, ""};
+        Dl_info info{};
+        if (void* const known = ::dlsym(handle, "cuptiGetVersion")) ::dladdr(known, &info);
+        return Finding{Verdict::ok, info.dli_fname ? info.dli_fname : name};
+    });
+    if (found.verdict == Verdict::ok) return {Verdict::ok, "CUPTI: " + found.text + " found; tried at run time, when the iteration is learned"};
+    return {Verdict::ok, "CUPTI: libcupti.so.13 not found: ops are timed by event pairs while the iteration is learned"};
 }
 
 // A file that the library will write: a new one, or (`kept`) one that may be there already.

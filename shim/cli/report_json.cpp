@@ -91,7 +91,7 @@ Json report_fields(const Report& of) {
     report["device"] = !run.configs.empty() ? run.configs[0].device_name : iteration.header.device;
     report["policy"] = run.configs.empty() ? "" : run.configs[0].policy;
     Bytes budget, host_budget;
-    for (const RunConfig& config : run.configs) budget += config.budget;
+    for (const RunConfig& config : run.configs) budget += std::min(config.budget, Bytes::max() - budget);
     if (!run.configs.empty()) host_budget = run.configs[0].host_budget;
     report["budget_bytes"] = budget.value;
     report["host_budget_bytes"] = host_budget.value;

@@ -132,7 +132,7 @@ std::string side_by_side(std::span<const Report> reports) {
     row("host", [](const RunRecord& run) { return run.header.host.empty() ? "-" : shown(run.header.host, most_column); });
     row("budget", [](const RunRecord& run) {
         Bytes sum;
-        for (const RunConfig& config : run.configs) sum += config.budget;
+        for (const RunConfig& config : run.configs) sum += std::min(config.budget, Bytes::max() - sum);
         return run.configs.empty() ? std::string("-") : human(sum);
     });
     row("peak live", [](const RunRecord& run) { return run.has_summary ? human(run.summary.peak_live_bytes) : run.iteration.ops.empty() ? std::string("-") : human(peak_live(run.iteration)); });

@@ -57,7 +57,7 @@ std::optional<Speed> speed_of(const RunRecord& run) {
     }
     auto recorded = static_cast<Count>(ops.size());   // ops of the iteration that `ideal` is of
     std::optional<Speed> speed;
-    const auto most = std::max_element(run.sequences.begin(), run.sequences.end(), [](const RunSequence& a, const RunSequence& b) { return a.iterations * a.ops < b.iterations * b.ops; });
+    const auto most = std::max_element(run.sequences.begin(), run.sequences.end(), [](const RunSequence& a, const RunSequence& b) { return static_cast<double>(a.iterations) * static_cast<double>(a.ops) < static_cast<double>(b.iterations) * static_cast<double>(b.ops); });
     if (most != run.sequences.end() && (most->planned.value > 0 || most->demand.value > 0)) {
         speed = most->planned.value > 0 ? Speed{most->planned, "plan", {}, {}} : Speed{most->demand, "demand", {}, {}};
         ideal = most->ideal;

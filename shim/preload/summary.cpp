@@ -68,7 +68,8 @@ std::string Session::live_figures() {
     const profiler::RunSummary f = figures();
     profiler::JsonLine run("run");
     run.add("pid", static_cast<std::int64_t>(getpid())).add("name", program_invocation_short_name).add("version", UDNNMEM_VERSION).add("rank", host::launched_ranks().rank);
-    run.add("policy", name_of(options_.policy)).add("state", f.planned_iterations ? "by plan" : learning() && learner_->recorder.hears_ops() ? "learning" : "on demand");
+    const bool by_plan = executor_ && executor_->on() && executor_->figures().by_plan;
+    run.add("policy", name_of(options_.policy)).add("state", by_plan ? "by plan" : learning() && learner_->recorder.hears_ops() ? "learning" : "on demand");
 #define FIGURE(type, name) run.add(#name, f.name);
 #include "profiler/trace/run_record.def"
 #undef FIGURE

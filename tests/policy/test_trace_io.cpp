@@ -195,6 +195,9 @@ TEST_CASE("bad traces are answered by line, field and rule", "[trace]") {
           "F: line 2: buffer.bytes: must be between 0 and 4611686018427387904, is 18446744073709551615");
     CHECK(trace_error(header + "{\"kind\":\"buffer\",\"id\":0,\"bytes\":4611686018427387904}\n{\"kind\":\"buffer\",\"id\":1,\"bytes\":1}\n") ==
           "F: line 3: buffer.bytes: the sizes of all buffers exceed 2^62 bytes");
+    std::string four = header;   // whose sum is 2^64
+    for (const char* id : {"0", "1", "2", "3"}) four += std::string("{\"kind\":\"buffer\",\"id\":") + id + ",\"bytes\":4611686018427387904,\"persistent\":true}\n";
+    CHECK(trace_error(four + "{\"kind\":\"op\",\"index\":0,\"duration_ns\":1,\"reads\":[0,1,2,3]}\n") == "F: line 3: buffer.bytes: the sizes of all buffers exceed 2^62 bytes");
     CHECK(trace_error(header + "{\"kind\":\"buffer\",\"id\":0,\"bytes\":1,\"persistent\":1}\n") == "F: line 2: buffer.persistent: must be true or false, is 1");
     CHECK(trace_error(header + "{\"kind\":\"buffer\",\"id\":0,\"bytes\":1,\"alloc_op\":5,\"free_op\":4}\n") == "F: line 2: buffer.free_op: is 4, before its alloc_op 5");
     CHECK(op("\"index\":1,\"duration_ns\":1") == "F: line 4: op.index: ops come in ascending order from 0: must be 0, is 1");
