@@ -107,8 +107,12 @@ class GraphRecord final : public GraphExec {
         auto at = position_.find(node);
         return at == position_.end() ? nullptr : params_[at->second].get();
     }
-    // A graph that kernels may launch, itself among them, and then nobody sees it.
-    void launched_by_kernels() { lose(); }
+    // The program changed something that we cannot place, or kernels may launch it, which nobody sees: any node may be another one.
+    void lose() {
+        lost_ = true;
+        issuable_ = false;
+        for (GraphNode& n : nodes_) n.work.proven = false;
+    }
     void enable(CUgraphNode node, bool on) {
         auto at = position_.find(node);
         if (at == position_.end()) return lose();
@@ -223,12 +227,6 @@ class GraphRecord final : public GraphExec {
             if (p->context != nullptr) context_ = p->context;
         }
     }
-    // The program changed something that we cannot place: any node may be what was changed.
-    void lose() {
-        lost_ = true;
-        issuable_ = false;
-        for (GraphNode& n : nodes_) n.work.proven = false;
-    }
     // Which of the nodes `before` had disabled are so now is not known either.
     void forget_names(const GraphRecord& before) {
         position_.clear();
@@ -301,7 +299,7 @@ bool may_be_launched_by_kernels(CUgraphExec exec) {
 void graph_instantiated(CUgraphExec exec, CUgraph graph) noexcept {
     auto record = std::make_shared<GraphRecord>(graph);
     const bool unseen = may_be_launched_by_kernels(exec);
-    if (unseen) record->launched_by_kernels();
+    if (unseen) record->lose();
     Records& r = records();
     std::lock_guard lock(r.mutex);
     r.by_exec[exec] = std::move(record);
@@ -316,7 +314,7 @@ void graph_updated(CUgraphExec exec, CUgraph graph) noexcept {
     std::lock_guard lock(r.mutex);
     auto& slot = r.by_exec[exec];
     if (slot) record->take_names(*slot);
-    if (r.launched_by_kernels.contains(exec)) record->launched_by_kernels();
+    if (r.launched_by_kernels.contains(exec)) record->lose();
     slot = std::move(record);
 }
 

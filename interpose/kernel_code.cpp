@@ -28,7 +28,6 @@ constexpr const char* kVariable = "uses variables of its module";
 constexpr const char* kCall = "calls code outside of its module";
 constexpr const char* kTexture = "reads textures or surfaces";
 
-
 // Tables that the compiler puts into a module for its own functions (sine of large numbers). Nobody writes them.
 bool compilers_own(std::string_view name) { return starts_with(name, "__cudart_") || starts_with(name, "__internal_"); }
 
@@ -56,10 +55,9 @@ const char* hazard_of_opcode(std::string_view op) {
             if (contains(op, type)) return kFloatAtomic;
     // A tensor's elements are what its map says.
     if (starts_with(op, "cp.reduce.") && (contains(op, ".tensor") || contains(op, ".f16") || contains(op, ".f32") || contains(op, ".f64") || contains(op, ".bf16"))) return kFloatAtomic;
-    // As do those that wait for others: a kernel that is run again alone would wait for ever.
-    for (const char* how : {".volatile", ".acquire", ".relaxed", ".mmio"})
-        if (starts_with(op, "ld.") && contains(op, how) && !contains(op, ".shared") && !contains(op, ".local")) return kVolatile;
-    if (contains(op, ".volatile") && !contains(op, ".shared") && !contains(op, ".local")) return kVolatile;
+    // Loads of others' words may wait for them: a kernel that is run again alone would wait for ever.
+    const bool others = contains(op, ".volatile") || (starts_with(op, "ld.") && (contains(op, ".acquire") || contains(op, ".relaxed") || contains(op, ".mmio")));
+    if (others && !contains(op, ".shared") && !contains(op, ".local")) return kVolatile;
     if (starts_with(op, "multimem.")) return kVolatile;
     for (const char* start : {"tex.", "tld4.", "suld.", "sust.", "sured."})
         if (starts_with(op, start)) return kTexture;

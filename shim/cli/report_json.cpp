@@ -90,10 +90,9 @@ Json report_fields(const Report& of) {
     report["damaged_from_line"] = run.damaged > 0 ? Json(run.damaged) : Json(nullptr);
     report["device"] = !run.configs.empty() ? run.configs[0].device_name : iteration.header.device;
     report["policy"] = run.configs.empty() ? "" : run.configs[0].policy;
-    Bytes budget, host_budget;
-    for (const RunConfig& config : run.configs) budget += std::min(config.budget, Bytes::max() - budget);
+    Bytes host_budget;
     if (!run.configs.empty()) host_budget = run.configs[0].host_budget;
-    report["budget_bytes"] = budget.value;
+    report["budget_bytes"] = budget_of(run).value;
     report["host_budget_bytes"] = host_budget.value;
     const auto planned = std::count_if(run.sequences.begin(), run.sequences.end(), [](const RunSequence& s) { return s.planned_iterations > 0; });
     report["ideal_ns"] = iteration.ops.empty() ? Json(nullptr) : Json(ideal.value);

@@ -131,9 +131,7 @@ std::string side_by_side(std::span<const Report> reports) {
     text += '\n';
     row("host", [](const RunRecord& run) { return run.header.host.empty() ? "-" : shown(run.header.host, most_column); });
     row("budget", [](const RunRecord& run) {
-        Bytes sum;
-        for (const RunConfig& config : run.configs) sum += std::min(config.budget, Bytes::max() - sum);
-        return run.configs.empty() ? std::string("-") : human(sum);
+        return run.configs.empty() ? std::string("-") : human(budget_of(run));
     });
     row("peak live", [](const RunRecord& run) { return run.has_summary ? human(run.summary.peak_live_bytes) : run.iteration.ops.empty() ? std::string("-") : human(peak_live(run.iteration)); });
     figure("peak on device", [](const RunSummary& s) { return human(s.peak_resident_bytes); });

@@ -25,11 +25,15 @@ std::string damage_of(const profiler::RunRecord& run) {
     return fmt::format("damaged from line {} on{}: what follows is left out", run.damaged, run.damage.empty() ? "" : " (" + run.damage + ")");
 }
 
+Bytes budget_of(const profiler::RunRecord& run) {
+    Bytes sum;
+    for (const profiler::RunConfig& config : run.configs) sum += std::min(config.budget, Bytes::max() - sum);
+    return sum;
+}
+
 RanOn ran_on(const profiler::RunRecord& run) {
     RanOn on;
-    Bytes budget;   // of all devices: which buffers were where is not told
-    for (const profiler::RunConfig& config : run.configs) budget += std::min(config.budget, Bytes::max() - budget);
-    if (budget.value > 0) on.memory = budget;
+    if (const Bytes budget = budget_of(run); budget.value > 0) on.memory = budget;
     if (!run.configs.empty() && run.configs[0].host_budget.value > 0) on.host = run.configs[0].host_budget;
     if (!run.links.empty() && run.links[0].in_bytes_per_second > 0 && run.links[0].out_bytes_per_second > 0) on.links = Links{run.links[0].in_bytes_per_second, run.links[0].out_bytes_per_second};
     return on;

@@ -20,6 +20,9 @@ void warn_of_damage(const std::string& path, const profiler::Trace& trace);
 // The same of a run that is reported: what is wrong in that line, or that the file ends there.
 std::string damage_of(const profiler::RunRecord& run);
 
+// Of all devices together: which buffers were where is not told. What exceeds any memory is the most there can be.
+Bytes budget_of(const profiler::RunRecord& run);
+
 // Of a recorded run: the budgets of all devices together, the first one's host budget, and its link as it was measured.
 struct RanOn {
     std::optional<Bytes> memory, host;

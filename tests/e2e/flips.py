@@ -2,7 +2,7 @@
 """One bit is wrong: of what a replay made, or of what was saved for replays to work on (the state of a generator).
 
 A result that is wrong ends the program with CUDA's error and one line, and no wrong number was given before. So does what a wrong
-input makes, or the bit did not matter and the bits are right. 20 trials in `make test`, 1,000 with UDNNMEM_TEST_FULL=1.
+input makes, or the bit did not matter and the bits are right. 16 trials in `make test`, 1,004 with UDNNMEM_TEST_FULL=1.
 `flips.py KIND:{result|saved}:N...` tries some: the N-th of a kind of replays.py.
 """
 import concurrent.futures, os, re, sys
@@ -10,7 +10,7 @@ from replays import ITERATIONS, MAY, MEMORY, OTHERS, REFUSED, MODEL
 from tests.e2e.harness import FULL, WORKLOADS, Run, Suite, asked_for_help, environment, refuse
 
 RESULTS = {kind: 170 for kind in ("pure", "in_place", "update", "integer_atomics", "statistics", "mask", "aliasing", "cooperative", "copied", "filled", "with_state", "held")}
-SAVED = {"with_state": 1000, "exchanged": 500}   # so many replays, and saves, there are at least
+SAVED = {"with_state": 200}   # so many replays, and saves, there are at least: behind the last one no bit is wrong
 OPTION = {"result": "UDNNMEM_TEST_FLIP", "saved": "UDNNMEM_TEST_FLIP_SAVED"}
 
 
@@ -18,7 +18,7 @@ def trials():
     """Kind, what is wrong, and of the how many-th."""
     spread = lambda kinds, what, each: [(kind, what, 1 + n * last // each) for kind, last in kinds.items() for n in range(each)]
     if FULL:
-        return spread(RESULTS, "result", 50) + spread(SAVED, "saved", 200)
+        return spread(RESULTS, "result", 67) + spread(SAVED, "saved", 200)
     return [(kind, "result", 40) for kind in RESULTS] + spread(SAVED, "saved", 4)
 
 
@@ -48,7 +48,8 @@ def main():
             suite.check(not wrong, f"{trial[0]}, {trial[1]} {trial[2]}: the clear stop, and no wrong number", wrong)
             stops[trial[1]] += stopped
     print(f"of {len(all_of)} wrong bits {sum(stops.values())} stopped the program, {stops['saved']} of them in what was saved")
-    suite.check(wanted or stops["saved"], "some of what was saved mattered")
+    saves = sum(trial[1] == "saved" for trial in all_of)
+    suite.check(wanted or 2 * stops["saved"] > saves, "most of what was saved mattered", f"    {stops['saved']} of {saves}")
     suite.finish()
 
 
