@@ -230,6 +230,14 @@ void Executor::lose() {
 void Executor::restart_clock(std::int32_t step) { first_clock_ = clock_ + kRecent - static_cast<std::uint64_t>(step); }
 
 CUresult Executor::replay_for(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept try {
+    turns_.wait_for(place.after);
+    struct Turn {
+        Turns& turns;
+        const std::uint64_t number;
+        ~Turn() {
+            if (number) turns.over(number);
+        }
+    } const turn{turns_, place.turn};
     replay::Replayer& replayer = *replayer_.load();
     CUresult result = CUDA_SUCCESS;
     const Rows* const rows = place.rows.get();
@@ -281,6 +289,16 @@ void Executor::note_epoch(Place& place, const pager::Op& op, bool goes_on) {
     place.rows = active_->in_force();
     for (const CoursePointer& c : courses_)
         if (c.get() == active_) place.course = c;
+}
+
+// With mutex_ held, last of what before() does: whoever has a turn gives it up in replay_for().
+void Executor::take_turn(Place& place) noexcept {
+    if (!place.epoch) return;
+    place.after = turns_.taken();
+    const Rows* const rows = place.rows.get();
+    const auto k = static_cast<std::size_t>(place.step);
+    const bool due = place.breaks || (rows && !rows->first_replay.empty() && rows->first_replay[k] < rows->first_replay[k + 1]);
+    if (due && replayer_.load()->any()) place.turn = turns_.take();
 }
 
 void Executor::releasing_now(CUdeviceptr address, CUstream stream, bool in_order) noexcept try {
@@ -368,6 +386,7 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
     if (!passage_known_) pass(name, seen, op);
     if (!following_) {
         if (replayer_) note_epoch(place, op, false);
+        take_turn(place);
         return place;
     }
     active_->followed_at = ops_;
@@ -377,6 +396,7 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
     clock_ = first_clock_ + static_cast<std::uint64_t>(step);
     if (replayer_) note_epoch(place, op, goes_on);
     if (active_->rows()) look_ahead(place, op);
+    take_turn(place);
     return place;
 } catch (...) {
     return Place();

@@ -35,6 +35,7 @@
 #include "shim/executor/iteration_timer.hpp"
 #include "shim/executor/op_clock.hpp"
 #include "shim/executor/passages.hpp"
+#include "shim/executor/turns.hpp"
 #include "shim/pager/pager.hpp"
 #include "shim/replay/replayer.hpp"
 
@@ -89,6 +90,7 @@ class Executor {
         // buffers depend on; whose step it is, and the plan.
         std::uint64_t epoch = 0;
         bool breaks = false;
+        std::uint64_t after = 0, turn = 0;         // Turns: the last one that comes before the op; its own, 0: nothing is due before it
         std::shared_ptr<Course> course;
         std::shared_ptr<const Rows> rows;
     };
@@ -239,6 +241,7 @@ class Executor {
     // Whether it is a step, and no other op was told since: only then is what the active course knows that op's.
     bool still_at(const Place& place) const { return active_ && place.step != Follower::nowhere && place.op == ops_; }
     void note_epoch(Place& place, const pager::Op& op, bool goes_on);
+    void take_turn(Place& place) noexcept;
     void end_passage(bool known);
     bool may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, std::uint64_t used);
     void strayed(const Course& from, std::int32_t expected, const char* name);
@@ -299,6 +302,7 @@ class Executor {
     CoursePointer whole_graphs_;                    // the sequence for whose sake graphs are launched node by node; null: they never were
     bool drops_ = true;                             // once it is false nothing is dropped any more
     std::uint64_t epoch_ = 1;                       // launches kept in another one are of no use
+    Turns turns_{std::chrono::seconds(1)};          // taken under mutex_, waited for without
 
     std::unique_ptr<replay::Replayer> replayer_owner_;
     std::atomic<replay::Replayer*> replayer_{nullptr};  // once something is worth proving; null: nothing is dropped

@@ -7,6 +7,7 @@
 // streams or twelve, each op behind those that it has to come after and no others.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -87,11 +88,10 @@ struct Chain {
     CHECK(cuMemsetD32(extra + kSmall * 4, 9, kSmall));
     for (CUdeviceptr p : {state, gradient, wide}) CHECK(cuMemsetD32(p, 5, g_words));
     CHECK(cuMemsetD32(extra, 3, kSmall));
-    const bool streams = kind == "streams" || kind == "two_streams";
-    if (streams || gated()) CHECK(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
+    if (in_streams() || kind == "helper" || gated()) CHECK(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
     if (kind == "random_streams") lanes.resize(seed % 4 == 1 ? 12 : 3);
     for (CUstream& lane : lanes) CHECK(cuStreamCreate(&lane, CU_STREAM_NON_BLOCKING));
-    if (streams) {
+    if (in_streams() || kind == "helper") {
       for (CUevent* event : {&made, &read}) CHECK(cuEventCreate(event, CU_EVENT_DISABLE_TIMING));
     }
     if (kind == "pinned" || gated()) {
@@ -150,6 +150,7 @@ struct Chain {
     else if (kind == "copied") CHECK(cuMemcpyDtoDAsync(out, in, g_words * 4, stream));
     else if (kind == "filled") CHECK(cuMemsetD32Async(out, salt, g_words, stream)), launch("update", in, out, extra, g_words, salt);
     else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated" || kind == "captured" || kind == "streams" || kind == "two_streams" || kind == "second_device" || kind == "counter" || kind == "exiting" || kind == "outlived" || kind == "bursts" || kind == "held" || kind == "held_longer" || kind == "escaped" || kind == "escapes" || kind == "exported" || gated()) activation("pure", in, out);
+    else if (kind == "helper") activation("pure", input, out);
     else if (kind == "chosen") activation("pure", iteration > 24 && l == 6 ? x[3] : in, out);
     else if (kind == "ends") activation("with_state", in, out), launch("over", few, few + kSmall * 4, salt);
     // What activations are made of is overwritten by an op that looks like one that overwrites something else.
@@ -253,6 +254,8 @@ struct Chain {
     CHECK(cuStreamDestroy(other));
   }
 
+  bool in_streams() const { return kind == "streams" || kind == "two_streams"; }
+
   // What follows goes to the other stream, behind all so far in this one.
   void turn() {
     CHECK(cuEventRecord(made, stream));
@@ -272,6 +275,27 @@ struct Chain {
     stream = first;
     if (!other) return;
     CHECK(cuEventRecord(read, beside));
+    CHECK(cuStreamWaitEvent(stream, read, 0));
+  }
+
+  // While this thread launches the last op of the way back, another one overwrites by another stream what activations are made of:
+  // nothing but their replays reads it any more. Up to some iteration it waits for the launch.
+  void back_with_helper() {
+    std::atomic<int> reached{0};
+    CHECK(cuStreamWaitEvent(beside, made, 0));
+    std::thread helper([&] {
+      CHECK(cuCtxSetCurrent(context));
+      reached.wait(0);
+      if (iteration <= 24) reached.wait(1);
+      CHECK(cuMemsetD32Async(input, 77, g_words, beside));
+      CHECK(cuEventRecord(read, beside));
+    });
+    reached = 1;
+    reached.notify_one();
+    launch("back", gradient, x[1], g_words, 1u);
+    reached = 2;
+    reached.notify_one();
+    helper.join();
     CHECK(cuStreamWaitEvent(stream, read, 0));
   }
 
@@ -497,8 +521,9 @@ struct Chain {
     const CUdeviceptr into = evaluates() ? wide : gradient;
     for (int l = at_random() || kind == "graphs" || kind == "lasting_graphs" ? 0 : kLayers; l > 0; l--) {
       if (gated() && iteration > 24 && iteration % 6 == 1) gate(l);
-      launch(kind == "address" ? "back_address" : "back", into, x[l], g_words, static_cast<unsigned>(l));
-      if (made) back_beside(l);
+      if (kind == "helper" && l == 1) back_with_helper();
+      else launch(kind == "address" ? "back_address" : "back", into, x[l], g_words, static_cast<unsigned>(l));
+      if (in_streams()) back_beside(l);
       if (kind != "loader" && kind != "held" && kind != "held_longer") CHECK(cuMemFreeAsync(x[l], stream));
     }
     if (kind == "held" || kind == "held_longer") free_held();
@@ -507,7 +532,7 @@ struct Chain {
       for (int l = kLayers; l > 0; l--) CHECK(cuMemFreeAsync(x[l], stream));
     }
     launch("back", state, into, g_words, 1u);
-    if (at_random() || made) launch("back", state, wide, g_words, 3u);
+    if (at_random() || in_streams()) launch("back", state, wide, g_words, 3u);
     if (kind == "table_writer" || kind == "rare_sum") launch("back", state, wide, g_words, 2u);
     if (kind == "global_counter") launch("read_counter", extra);
     printf("%d %08x\n", iteration, checksum());
