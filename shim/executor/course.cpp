@@ -37,6 +37,13 @@ std::vector<std::int64_t> times_of(const Sequence& sequence) {
     return times;
 }
 
+// Which of them were not measured: none is of a passage or a stored sequence, not all may be of a long iteration.
+std::vector<bool> guesses_of(const Sequence& sequence) {
+    std::vector<bool> guesses;
+    for (const profiler::TraceOp& op : sequence.plan_trace.ops) guesses.push_back(sequence.first_op < 0 || op.duration.value == 0);
+    return guesses;
+}
+
 Bytes bytes_of(const Sequence& sequence) {
     Bytes bytes{0};
     for (const profiler::TraceBuffer& b : sequence.plan_trace.buffers) bytes += b.bytes;
@@ -51,11 +58,11 @@ std::int64_t settled(const std::vector<std::int64_t>& times) {
 }  // namespace
 
 Course::Course(int number, Sequence&& learned, pager::Pager& pager)
-    : id(number), sequence(std::move(learned)), longest(longest_op(sequence)), bytes(bytes_of(sequence)), follower(sequence), small(sequence.program), watch(std::make_unique<WriteWatch>(pager, sequence)), ways_(1), actual_(sequence.steps.size()), shortest_(times_of(sequence)) {}
+    : id(number), sequence(std::move(learned)), longest(longest_op(sequence)), bytes(bytes_of(sequence)), follower(sequence), small(sequence.program), watch(std::make_unique<WriteWatch>(pager, sequence)), ways_(1), actual_(sequence.steps.size()), shortest_(times_of(sequence)), guessed_(guesses_of(sequence)) {}
 
 Course::Course(int number, Sequence&& learned, profiler::Trace&& was_seen, std::shared_ptr<replay::Known> was_known, std::shared_ptr<const Rows> rows)
     : id(number), sequence(std::move(learned)), longest(longest_op(sequence)), bytes(bytes_of(sequence)), follower(sequence), small(sequence.program), restored(true), stored(true), stage(Stage::planned), seen(std::move(was_seen)), known(std::move(was_known)), proven(known != nullptr),
-      ways_(1), next_(std::move(rows)), actual_(sequence.steps.size()), shortest_(times_of(sequence)) {}
+      ways_(1), next_(std::move(rows)), actual_(sequence.steps.size()), shortest_(times_of(sequence)), guessed_(guesses_of(sequence)) {}
 
 std::uint64_t Course::fingerprint() const {
     Fingerprint print;
@@ -138,7 +145,9 @@ void Course::timed(const OpClock::Timed& t) {
     a.since = t.since;
     a.took = a.took.value < 0 ? t.took : std::min(a.took, t.took);
     std::int64_t& shortest = shortest_[static_cast<std::size_t>(t.step)];
-    shortest = std::min(shortest, t.took.value);
+    std::vector<bool>::reference guessed = guessed_[static_cast<std::size_t>(t.step)];
+    shortest = guessed ? t.took.value : std::min(shortest, t.took.value);
+    guessed = false;
 }
 
 Nanoseconds Course::ideal() const { return Nanoseconds(std::accumulate(shortest_.begin(), shortest_.end(), std::int64_t{0})); }

@@ -166,7 +166,8 @@ class Course {
     std::vector<Way> ways_;                     // the last one is in force, the first is on demand
     std::shared_ptr<const Rows> next_;
     std::vector<Actual> actual_;
-    std::vector<std::int64_t> shortest_;        // ns; of each op
+    std::vector<std::int64_t> shortest_;        // ns; of each op ...
+    std::vector<bool> guessed_;                 // ... which counts for nothing once it is measured
     std::vector<profiler::Adaptation> adaptations_;
     Figures figures_;
 };

@@ -27,6 +27,8 @@ struct Calls {
     bool whole() const { return create && record && query && elapsed && destroy && current && push && pop; }
 };
 
+constexpr std::int64_t kAnchored = 10'000'000'000;   // ns; in float milliseconds still a microsecond apart
+
 const Calls& calls() {
     static const Calls c;
     return c;
@@ -185,9 +187,16 @@ void OpTimers::forget(std::int32_t timer) {
     if (!closed_) free_.push_back(timer);
 }
 
-const OpTimers::Anchor* OpTimers::anchor(CUcontext context) const {
-    const auto found = std::find_if(anchors_.begin(), anchors_.end(), [&](const Anchor& a) { return a.context == context; });
-    return found == anchors_.end() ? nullptr : &*found;
+// Made anew now and then: the distance to it is told in milliseconds, as a float.
+const OpTimers::Anchor& OpTimers::anchor(CUcontext context) {
+    auto found = std::find_if(anchors_.begin(), anchors_.end(), [&](const Anchor& a) { return a.context == context; });
+    if (found == anchors_.end()) return anchors_.emplace_back(make_anchor(context));
+    if (!found->event || pager::now_ns() - found->at.value < kAnchored) return *found;
+    if (const Anchor made = make_anchor(context); made.event) {
+        calls().destroy(found->event);
+        *found = made;
+    }
+    return *found;
 }
 
 // On a stream of its own, on which nothing can be ahead of it: recorded and reached at nearly the same time.
@@ -226,15 +235,14 @@ profiler::Recorder::Reading OpTimers::read(std::int32_t timer, Nanoseconds& begi
     Reading found = Reading::lost;
     if (p.good && p.context) {
         const Within there(p.context);
-        if (!anchor(p.context)) anchors_.push_back(make_anchor(p.context));
+        const Anchor& from = anchor(p.context);
         float ms = 0;
         const CUresult state = c.query(p.end);
         if (state == CUDA_ERROR_NOT_READY) return Reading::pending;
         if (state == CUDA_SUCCESS && c.elapsed(&ms, p.begin, p.end) == CUDA_SUCCESS && ms >= 0) {
             duration = Nanoseconds(static_cast<std::int64_t>(static_cast<double>(ms) * 1e6));
-            const Anchor* from = anchor(p.context);
-            if (from->event && c.elapsed(&ms, from->event, p.begin) == CUDA_SUCCESS)
-                begin = Nanoseconds(from->at.value + static_cast<std::int64_t>(static_cast<double>(ms) * 1e6));
+            if (from.event && c.elapsed(&ms, from.event, p.begin) == CUDA_SUCCESS)
+                begin = Nanoseconds(from.at.value + static_cast<std::int64_t>(static_cast<double>(ms) * 1e6));
             found = Reading::done;
         }
     }

@@ -67,7 +67,7 @@ class OpTimers {
         CUevent event;
         Nanoseconds at;
     };
-    const Anchor* anchor(CUcontext context) const;
+    const Anchor& anchor(CUcontext context);
     Anchor make_anchor(CUcontext context) const;
     static constexpr std::int32_t by_cupti = 1 << 30;   // in a timer's number, with the op's
     static constexpr int stream_bits = 30 - profiler::Activity::number_bits;

@@ -129,6 +129,7 @@ TEST_CASE("the buffer that held a step back has a number that a record can hold,
 
 TEST_CASE("what an iteration takes with everything resident is the shortest that each op was ever seen to take") {
     executor::Sequence two;
+    two.first_op = 0;
     for (const std::int64_t ns : {100, 50}) {
         two.steps.push_back({"op", 1, 0, 0});
         two.plan_trace.ops.emplace_back().duration = Nanoseconds(ns);
@@ -146,4 +147,21 @@ TEST_CASE("what an iteration takes with everything resident is the shortest that
     timed(0, 90);
     CHECK(course.ideal() == Nanoseconds(120));
     CHECK(course.shortest().ops == std::vector<std::int64_t>{70, 50});
+}
+
+TEST_CASE("what an op is guessed to take counts for nothing once it is measured") {
+    executor::Sequence three;
+    const bool measured = GENERATE(true, false);
+    if (measured) three.first_op = 0;
+    for (const std::int64_t ns : {100, 0, 50}) {
+        three.steps.push_back({"op", 1, 0, 0});
+        three.plan_trace.ops.emplace_back().duration = Nanoseconds(ns);
+    }
+    Course course(0, std::move(three), {}, nullptr, nullptr);
+    std::uint64_t last_tag = 0;
+    course.offer(Runs::plan(1));
+    course.begin(last_tag);
+    const auto timed = [&](std::int32_t step, std::int64_t ns) { course.timed({course.way(), step, Nanoseconds(0), Nanoseconds(ns)}); };
+    timed(0, 130), timed(1, 40), timed(0, 120), timed(1, 30), timed(1, 60);
+    CHECK(course.shortest().ops == std::vector<std::int64_t>{measured ? 100 : 120, 30, 50});
 }
