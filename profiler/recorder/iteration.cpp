@@ -139,7 +139,7 @@ Iteration iteration_at(const History& history, Position begin, Position period) 
         std::sort(op.waits.begin(), op.waits.end());
         op.host_waited = OpIndex(ordered.host_waited < 0 ? -1 : place(ordered.host_waited - later, at));
         Iteration::Step& step = iteration.steps.emplace_back();
-        step = {seen.name, seen.shape, static_cast<std::uint32_t>(iteration.used.size()), 0};
+        step = {seen.name, seen.shape, static_cast<std::uint32_t>(iteration.used.size()), 0, took.value >= 0};
         for (const History::Use& use : history.given(seen)) {
             const auto first = iteration.used.begin() + step.first;
             if (std::find(first, iteration.used.end(), id[use.allocation]) == iteration.used.end()) iteration.used.push_back(id[use.allocation]);

@@ -21,6 +21,7 @@ struct Iteration {
         const char* name = "";
         std::uint64_t shape = 0;
         std::uint32_t first = 0, count = 0;  // of `used`
+        bool timed = false;            // the op's duration was measured, not guessed
     };
     std::vector<Step> steps;
     std::vector<std::int32_t> used;    // buffers in the order in which the op named them, without repeats; not those that tables lead to

@@ -37,10 +37,9 @@ std::vector<std::int64_t> times_of(const Sequence& sequence) {
     return times;
 }
 
-// Which of them were not measured: none is of a passage or a stored sequence, not all may be of a long iteration.
 std::vector<bool> guesses_of(const Sequence& sequence) {
     std::vector<bool> guesses;
-    for (const profiler::TraceOp& op : sequence.plan_trace.ops) guesses.push_back(sequence.first_op < 0 || op.duration.value == 0);
+    for (const Sequence::Step& step : sequence.steps) guesses.push_back(!step.timed);
     return guesses;
 }
 

@@ -50,7 +50,7 @@ Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_b
     };
     for (std::size_t k = 0; k < iteration.steps.size(); ++k) {
         const profiler::Iteration::Step& from = iteration.steps[k];
-        Sequence::Step step{from.name, from.shape, static_cast<std::uint32_t>(s.uses.size()), 0, trace.ops[k].stream};
+        Sequence::Step step{from.name, from.shape, static_cast<std::uint32_t>(s.uses.size()), 0, trace.ops[k].stream, from.timed};
         for (std::uint32_t i = 0; i < from.count; ++i)
             if (const std::int32_t l = logical[static_cast<std::size_t>(iteration.used[from.first + i])]; l < movable) s.uses.push_back({l, 0});
         step.count = static_cast<std::uint32_t>(s.uses.size()) - step.first;

@@ -31,6 +31,7 @@ struct Sequence {
         std::uint64_t shape;         // what makes two ops the same, besides the memory that they name
         std::uint32_t first, count;  // of `uses`, in the order in which the op names them
         std::int32_t stream = 0;     // as plan_trace numbers them
+        bool timed = false;          // its duration there was measured in this run
     };
     std::int64_t first_op = -1;              // ops of the run before it; -1: it was not learned in this run
     std::vector<Step> steps;
