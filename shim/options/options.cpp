@@ -59,16 +59,19 @@ Expected<void> read(const OptionRow& row, std::string_view where, const char* te
 
 // Rules that a type alone does not have.
 Expected<void> check_field(const OptionRow& row, std::string_view where, const char* text) {
-    if (std::strcmp(row.variable, "UDNNMEM_BUDGET") != 0) return {};
+    const bool host = std::strcmp(row.variable, "UDNNMEM_HOST_BUDGET") == 0;
+    if (!host && std::strcmp(row.variable, "UDNNMEM_BUDGET") != 0) return {};
     Size size;
     if (auto r = read(row, where, text, size); !r) return r;
     const bool absolute = size.form == Size::Form::absolute;
     const bool nothing = (absolute && size.bytes.value == 0) || (size.form == Size::Form::share && size.share <= 0);
+    if (nothing && host) return {};
     if (nothing) return tl::make_unexpected(Error{complaint(where, text, "more than nothing, such as 12GiB, 60% or auto", row)});
     if (!absolute || size.bytes >= least_budget) return {};
-    // A small number without its unit is bytes, which nobody means for a device.
+    // A small number without its unit is bytes, which nobody means.
     const std::string number(text);
     if (number.find_first_not_of("0123456789.") == std::string::npos) return tl::make_unexpected(Error{complaint(where, text, "a unit behind it: did you mean " + number + (size.bytes.value < 1024 ? "GiB" : "MiB") + "?", row)});
+    if (host) return {};
     return tl::make_unexpected(Error{complaint(where, text, "at least 64KiB, which is the least that a device maps, such as 12GiB, 60% or auto", row)});
 }
 

@@ -114,9 +114,10 @@ TEST_CASE("a wrong value is one line: what, where, what was expected, how to be 
     CHECK(error_of({{"UDNNMEM_HOST_BUDGET", "0"}}) == "(no error)");
     CHECK(error_of({{"UDNNMEM_BUDGET", "12"}}) == "UDNNMEM_BUDGET=12: expected a unit behind it: did you mean 12GiB?; unset it for the default, auto");
     CHECK(error_of({{"UDNNMEM_BUDGET", "8000"}}).find("did you mean 8000MiB?") != std::string::npos);
+    CHECK(error_of({{"UDNNMEM_HOST_BUDGET", "64"}}) == "UDNNMEM_HOST_BUDGET=64: expected a unit behind it: did you mean 64GiB?; unset it for the default, 80%");
+    for (const char* fine : {"0", "0GiB", "0%", "32KiB", "80000", "100%"}) CHECK(parse({{"UDNNMEM_HOST_BUDGET", fine}}));
     CHECK(error_of({{"UDNNMEM_BUDGET", "1KiB"}}) == "UDNNMEM_BUDGET=1KiB: expected at least 64KiB, which is the least that a device maps, such as 12GiB, 60% or auto; unset it for the default, auto");
     for (const char* budget : {"64KiB", "900000", "0.1%"}) CHECK(error_of({{"UDNNMEM_BUDGET", budget}}) == "(no error)");
-    CHECK(error_of({{"UDNNMEM_HOST_BUDGET", "12"}}) == "(no error)");
     CHECK(error_of({{"UDNNMEM_POLICY", "magic"}}) ==
           "UDNNMEM_POLICY=magic: expected demand, belady, vdnn, capuchin, g10, delta, chen, checkpoint-n3, checkpoint-n2, pofo or udnn; unset it for the default, udnn");
     CHECK(error_of({{"UDNNMEM_VERIFY", "1.5"}}).find("expected a share from 0 to 1") != std::string::npos);
