@@ -139,7 +139,10 @@ struct TraceWriter::State {
             const RunSummary now = settings.figures();
             RunSummary news = now;
             news.wall_ns = told.wall_ns;  // that time goes by is none
-            if (last || (!full && news != told)) {
+            // Of a full file when it has been so for twice as long: a run that is killed leaves figures that are half as old at most.
+            full_visits += full;
+            if (last || (news != told && (!full || full_visits >= next_full))) {
+                if (full) next_full = 2 * full_visits;
                 lines += summary_line(now, dropped.load(std::memory_order_relaxed), last);
                 told = now;
             }
@@ -184,6 +187,8 @@ struct TraceWriter::State {
 
     RunSummary told;
     std::int64_t beyond = 0;           // bytes of further lines since the file was full
+    std::uint64_t full_visits = 0;     // since then ...
+    std::uint64_t next_full = 1;       // ... and that with the next summary
 
     static void* main(void* argument) {
         const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(argument));

@@ -382,7 +382,12 @@ TEST_CASE("a queue or a file that is too small drops events and counts them") {
 
     s = settings(folder.file("small-file"), warnings);
     s.longest = Bytes(4000);
-    s.figures = [] { return RunSummary{}; };
+    std::atomic<int> asked{0};
+    s.figures = [&asked] {
+        RunSummary figures;
+        figures.ops = ++asked;
+        return figures;
+    };
     std::size_t told = 0;
     s.more = [&told](bool) { return ++told, std::string("{\"kind\":\"misprediction\",\"expected\":\"add\",\"seen\":\"mul\",\"times\":2}\n"); };
     constexpr int bursts = 4, burst = 1000;
@@ -393,6 +398,15 @@ TEST_CASE("a queue or a file that is too small drops events and counts them") {
             for (int i = 0; i < burst; ++i) writer.event(event(EventKind::fetch, i, 1));
             std::this_thread::sleep_for(std::chrono::milliseconds(600));
         }
+        while (asked < 12) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        const std::string text = bytes_of(folder.file("small-file"));
+        const auto so_far = read_run(folder.file("small-file"));   // as a killed run leaves it
+        REQUIRE(so_far);
+        CHECK(so_far->summary.ops >= 4);
+        std::size_t summaries = 0;
+        for (std::size_t at = 0; (at = text.find("\"kind\":\"summary\"", at)) != std::string::npos; ++at) ++summaries;
+        CHECK(summaries > 1);
+        CHECK(summaries < 9);   // not each time
     }
     run = read_run(folder.file("small-file"));
     REQUIRE(run);
