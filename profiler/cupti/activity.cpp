@@ -275,8 +275,10 @@ void Activity::close(void (*call)()) noexcept {
         s.calls.cuptiUnsubscribe(s.subscriber);
         return;
     }
+    // Whatever thread leaves the driver next ends CUPTI: when this one is in none of its calls any more.
+    const bool enabled = s.calls.cuptiEnableDomain(1, s.subscriber, CUPTI_CB_DOMAIN_DRIVER_API) == CUPTI_SUCCESS;
     s.closing = true;
-    if (s.calls.cuptiEnableDomain(1, s.subscriber, CUPTI_CB_DOMAIN_DRIVER_API) == CUPTI_SUCCESS) call();
+    if (enabled) call();
     if (!s.finalised.exchange(true)) s.calls.cuptiUnsubscribe(s.subscriber);
 }
 

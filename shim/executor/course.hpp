@@ -141,6 +141,7 @@ class Course {
     // What can be run again: the launch path's once `proven`.
     std::shared_ptr<replay::Known> known;
     bool proven = false;
+    bool discarded = false;   // nothing more is dropped: what is known of its ops is wrong. Under the executor's lock
 
   private:
     struct Way {

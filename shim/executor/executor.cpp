@@ -250,7 +250,7 @@ CUresult Executor::replay_for(const Place& place, const pager::Op& op, const rep
         return replayer.follow_replays(op);
     }
     if (replayer.any()) {
-        if (place.breaks) result = replayer.restore_all(false);
+        if (place.breaks) result = replayer.restore_all(false, place.epoch);
         else if (rows && !rows->first_replay.empty())
             for (std::uint32_t i = rows->first_replay[k]; i < rows->first_replay[k + 1] && result == CUDA_SUCCESS; ++i)
                 result = replayer.replay(*rows->replays[i].slice, op.stream);
@@ -305,12 +305,7 @@ void Executor::releasing_now(CUdeviceptr address, CUstream stream, bool in_order
     replay::Replayer& replayer = *replayer_.load();
     if (replayer.freed(address)) {
         // A drop that another thread had remembered may not be ordered yet: once the lock was free it is, and can be taken back.
-        // None comes after it, for what is remembered then is forgotten.
-        {
-            std::lock_guard lock(mutex_);
-            ++epoch_;
-        }
-        replayer.restore_all(false);
+        replayer.restore_all(false, new_epoch());
     }
     if (in_order) replayer.follow_users(address, stream);   // who has the memory next on the stream comes behind replays, too
 } catch (...) {
@@ -318,12 +313,13 @@ void Executor::releasing_now(CUdeviceptr address, CUstream stream, bool in_order
 
 // What was kept is of no use any more, and what is dropped is computed again, on none of the program's streams. `waits`: for all replays.
 void Executor::restore_now(bool waits) noexcept try {
-    {
-        std::lock_guard lock(mutex_);
-        ++epoch_;
-    }
-    replayer_.load()->restore_all(waits);
+    replayer_.load()->restore_all(waits, new_epoch());
 } catch (...) {
+}
+
+std::uint64_t Executor::new_epoch() {
+    std::lock_guard lock(mutex_);
+    return ++epoch_;
 }
 
 void Executor::forget_functions() noexcept try {
@@ -342,7 +338,10 @@ void Executor::restore_beside_capture(bool waits) noexcept {
 Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::Op& op) noexcept try {
     Place place;
     std::lock_guard lock(mutex_);
-    if (courses_.empty() || (!device_ && !find_device())) return place;
+    if (courses_.empty() || (!device_ && !find_device())) {
+        if (replayer_) place.breaks = true, place.epoch = ++epoch_, take_turn(place);
+        return place;
+    }
     named_.clear();
     newest_before_ = newest_id_;
     auto movable = [this](pager::Buffer* b) {
@@ -468,6 +467,8 @@ void Executor::context_destroying(CUcontext context) noexcept {
 void Executor::after(const Place& place, const pager::Op& op) noexcept try {
     const std::int32_t step = place.step;
     if (step == Follower::nowhere) return;
+    if (const Rows* const rows = place.rows.get(); rows && !rows->kept.empty() && rows->kept[static_cast<std::size_t>(step)] && place.course->known)
+        place.course->known->ops[static_cast<std::size_t>(step)].note_submitted(place.epoch);
     bool tried = false;
     std::uint64_t queued = 0;
     if (proves_.load(std::memory_order_relaxed)) {
@@ -523,7 +524,7 @@ bool Executor::acts_after(const Place& place) {
 
 // A replay that comes before the drop is no use.
 bool Executor::may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, std::uint64_t used) {
-    if (entry.replay < 0 || !replayer_ || !active_->proven || !drops_) return false;
+    if (entry.replay < 0 || !replayer_ || !active_->proven || active_->discarded || !drops_) return false;
     const Rows::Replay& replay = rows.replays[static_cast<std::size_t>(entry.replay)];
     if (step >= replay.before) return false;
     const auto may = replayer_.load()->may_drop(active_->known, replay.slice, entry.buffer, b, used, epoch_);

@@ -228,6 +228,7 @@ class Executor {
 
     // The launch path's, without a lock.
     CUresult replay_for(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept;
+    std::uint64_t new_epoch();
     void releasing_now(CUdeviceptr address, CUstream stream, bool in_order) noexcept;
     void restore_now(bool waits = true) noexcept;
     void forget_functions() noexcept;
@@ -302,7 +303,7 @@ class Executor {
     CoursePointer whole_graphs_;                    // the sequence for whose sake graphs are launched node by node; null: they never were
     bool drops_ = true;                             // once it is false nothing is dropped any more
     std::uint64_t epoch_ = 1;                       // launches kept in another one are of no use
-    Turns turns_{std::chrono::seconds(1)};          // taken under mutex_, waited for without
+    Turns turns_{std::chrono::seconds(12)};         // taken under mutex_, waited for without, for longer than a replay waits for memory
 
     std::unique_ptr<replay::Replayer> replayer_owner_;
     std::atomic<replay::Replayer*> replayer_{nullptr};  // once something is worth proving; null: nothing is dropped

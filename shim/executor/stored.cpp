@@ -133,17 +133,22 @@ void Executor::forget(std::vector<CoursePointer>::iterator course) {
 
 // Its kernels are others than those of which the plan knows what they do.
 void Executor::discard_changed(const CoursePointer& course, const char* kernel) {
+    std::uint64_t turn, epoch;
     {
         std::lock_guard lock(mutex_);
-        const auto at = std::find(courses_.begin(), courses_.end(), course);
-        if (at == courses_.end()) return;
-        not_used("kernel " + std::string(kernel) + " is another one by now");
-        lose();
-        forget(at);
-        ++epoch_;
-        if (settings_.search_again) settings_.search_again();
+        course->discarded = true;
+        turn = turns_.take();     // what is dropped is computed again before another thread goes on
+        epoch = ++epoch_;
     }
-    replayer_.load()->restore_all(false);
+    replayer_.load()->restore_all(false, epoch);
+    turns_.over(turn);
+    std::lock_guard lock(mutex_);
+    const auto at = std::find(courses_.begin(), courses_.end(), course);
+    if (at == courses_.end()) return;
+    not_used("kernel " + std::string(kernel) + " is another one by now");
+    lose();
+    forget(at);
+    if (settings_.search_again) settings_.search_again();
 }
 
 // With mutex_ held: what was stored was not seen so far, and something else repeats. It may be another program's.

@@ -50,12 +50,13 @@ class VmmBacking final : public Backing {
             return driver_.cuMemHostAlloc(&out.cpu, bytes, CU_MEMHOSTALLOC_PORTABLE);
         }
         CUmemAllocationProp prop = property(place);
-        CUresult result = driver_.cuMemCreate(&out.handle, bytes, &prop, 0);
-        if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) result = driver_.cuMemCreate(&out.handle, bytes, &prop, 0);
+        const auto create = [&] { return driver_.cuMemCreate(&out.handle, bytes, &prop, 0); };
+        CUresult result = create();
+        if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) result = insist_ready(create);
         if (result != CUDA_SUCCESS) return result;
         result = insist([&] { return driver_.cuMemAddressReserve(&out.alias, bytes, 0, 0, 0); });
         if (result == CUDA_SUCCESS) {
-            result = insist([&] { return driver_.cuMemMap(out.alias, bytes, 0, out.handle, 0); });
+            result = insist_ready([&] { return driver_.cuMemMap(out.alias, bytes, 0, out.handle, 0); });
             if (result == CUDA_SUCCESS) {
                 result = allow(out.alias, bytes, place == Place::host);
                 if (result == CUDA_SUCCESS) {
@@ -86,7 +87,7 @@ class VmmBacking final : public Backing {
         std::size_t offset = 0;
         CUresult result = CUDA_SUCCESS;
         for (Frame* frame : frames) {
-            result = insist([&] { return driver_.cuMemMap(at + offset, frame->bytes, 0, frame->handle, 0); });
+            result = insist_ready([&] { return driver_.cuMemMap(at + offset, frame->bytes, 0, frame->handle, 0); });
             if (result != CUDA_SUCCESS) break;
             offset += frame->bytes;
         }
@@ -104,7 +105,7 @@ class VmmBacking final : public Backing {
         readers_.push_back(access);
     }
     CUresult allow_again(CUdeviceptr at, std::size_t bytes) override {
-        return insist([&] { return driver_.cuMemSetAccess(at, bytes, readers_.data(), readers_.size()); });
+        return insist_ready([&] { return driver_.cuMemSetAccess(at, bytes, readers_.data(), readers_.size()); });
     }
 
     CUresult share_frame(const Frame& frame, int& descriptor) override {
@@ -112,7 +113,7 @@ class VmmBacking final : public Backing {
         return insist([&] { return driver_.cuMemExportToShareableHandle(&descriptor, frame.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0); });
     }
 
-    CUresult unmap(CUdeviceptr at, std::size_t bytes) override { return insist([&] { return driver_.cuMemUnmap(at, bytes); }); }
+    CUresult unmap(CUdeviceptr at, std::size_t bytes) override { return insist_ready([&] { return driver_.cuMemUnmap(at, bytes); }); }
 
     CUresult copy_out(const Frame& host, const Frame& device, Piece p, CUstream stream) override {
         return insist([&] { return driver_.cuMemcpyDtoHAsync_v2(static_cast<char*>(host.cpu) + p.at, device.alias + p.at, p.bytes, stream); });
@@ -158,7 +159,7 @@ class VmmBacking final : public Backing {
         CUmemAccessDesc access{};
         access.location = {CU_MEM_LOCATION_TYPE_DEVICE, device_};
         access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        auto set = [&] { return insist([&] { return driver_.cuMemSetAccess(at, bytes, &access, 1); }); };
+        auto set = [&] { return insist_ready([&] { return driver_.cuMemSetAccess(at, bytes, &access, 1); }); };
         CUresult result = set();
         if (result != CUDA_SUCCESS || !cpu) return result;
         access.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;

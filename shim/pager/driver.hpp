@@ -6,7 +6,9 @@
 
 #include <cuda.h>
 
+#include <chrono>
 #include <cstddef>
+#include <thread>
 
 // The header of CUDA 13 calls by this name what drivers have only since 12.8. What a call is named here an old one must have.
 #undef cuEventElapsedTime
@@ -46,6 +48,18 @@ template <class Call>
 CUresult insist(Call call) {
     CUresult result = call();
     for (int again = 0; again < 3 && result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY; ++again) result = call();
+    return result;
+}
+
+// Likewise a call that makes, maps or allows memory. In a guest (WSL2) the driver may say of those that it is not ready while the device
+// is busy. Waits for a second at most.
+template <class Call>
+CUresult insist_ready(Call call) {
+    CUresult result = insist(call);
+    for (int ms = 0; ms < 1000 && result == CUDA_ERROR_NOT_READY; ++ms) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        result = call();
+    }
     return result;
 }
 

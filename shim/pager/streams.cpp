@@ -205,7 +205,10 @@ void StreamTable::mark_tails(const StreamSlot* next) {
             stream = s->stream;
         }
         if (s->last_op.load() <= s->marked.load()) continue;
-        if (capturing() && (stream == CU_STREAM_LEGACY || is_capturing(stream))) continue;
+        if (capturing()) {
+            const std::unique_lock stays(s->mutex, std::try_to_lock);   // the stream must be there to be asked
+            if (stream == CU_STREAM_LEGACY || !stays || !s->alive || s->ending || is_capturing(stream)) continue;
+        }
         if (stream == CU_STREAM_LEGACY && s != next && holds("legacy-mark")) {
             ask(*s);
             continue;

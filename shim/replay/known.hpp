@@ -2,6 +2,7 @@
 // whether running them again gives the same bits. Buffers are logical ones, numbered as in the plan's trace.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -56,6 +57,9 @@ struct KnownOp {
     std::vector<char> proved_with;   // the arguments of the first proof
     Launch launch;                   // of the iteration `captured`
     std::uint64_t captured = 0, frees_then = 0;   // when `launch` was kept: the iteration, and frees so far
+    std::uint64_t submitted = 0;     // the last iteration in which the driver has the op: not yet, though kept, while it waits for memory
+    void note_submitted(std::uint64_t iteration) { std::atomic_ref(submitted).store(iteration, std::memory_order_relaxed); }
+    bool was_submitted(std::uint64_t iteration) { return std::atomic_ref(submitted).load(std::memory_order_relaxed) == iteration; }
 
     // Whether a replay is given a copy of what is there: its code was not read, and nobody knows what it writes at other times,
     // if only for a moment.

@@ -31,9 +31,11 @@ std::uint32_t Replayer::lanes_of_small(CUdeviceptr at, bool writes_only) const {
     return lanes;
 }
 
-// Its replays have completed, as far as its event goes. With done_mutex_ held.
+// Its replays have completed, as far as its event goes: of one within another that is being submitted it says nothing of the other.
+// With done_mutex_ held.
 void Replayer::done_with(std::size_t lane) {
     Lane& l = lanes_[lane];
+    if (l.submitting) return;
     pending_.fetch_and(~(1u << lane));
     std::erase_if(l.small, [&](const auto& s) { return s.second.run <= l.runs; });
     std::erase_if(l.uses, [&](const auto& u) {

@@ -71,15 +71,15 @@ Replayer::Drop Replayer::may_drop(std::shared_ptr<Known> known, std::shared_ptr<
         if (!lane.done && pager_.driver().cuEventCreate(&lane.done, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return Drop::no;
     if (!report_) return Drop::no;
     purge();
-    Entry entry{known, slice, logical, b->id, used, {}};
+    Entry entry{known, slice, logical, b->id, used, iteration, {}};
     const auto [found, fresh] = slice->parts.try_emplace(logical);
     const Part& part = found->second;
     if (fresh) found->second = part_for(*known, *slice, {logical});
     bool makes_it = false, tries = false;
     std::uint64_t frees_then = UINT64_MAX;
     for (const std::int32_t k : part.ops) {
-        const KnownOp& op = known->ops[static_cast<std::size_t>(k)];
-        if (!op.proven || op.captured != iteration) return Drop::no;
+        KnownOp& op = known->ops[static_cast<std::size_t>(k)];
+        if (!op.proven || op.captured != iteration || !op.was_submitted(iteration)) return Drop::no;
         tries |= op.trials > 0;
         frees_then = std::min(frees_then, op.frees_then);
         for (std::uint32_t u = 0; u < op.uses.size(); ++u) makes_it |= op.uses[u].writes && op.uses[u].buffer == logical && pager_.find(op.base(u)) == b;
@@ -90,7 +90,7 @@ Replayer::Drop Replayer::may_drop(std::shared_ptr<Known> known, std::shared_ptr<
         if (at == b->base || known->ops[static_cast<std::size_t>(input.op)].uses[input.use].writes) return Drop::no;   // it is not what it was
         entry.inputs.push_back(at);
     }
-    if (!makes_it) return Drop::no;
+    if (const auto freed = freed_.find(b->base); !makes_it || (freed != freed_.end() && freed->second > frees_then)) return Drop::no;
     (tries ? untried_ : entries_)[b] = std::move(entry);
     any_.store(true);
     return tries ? Drop::tries : Drop::yes;
@@ -228,6 +228,7 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
     // Seen from outside for as long as its work is handed over.
     const std::uint64_t shown = wanted.empty() ? 0 : pager_.sink().move_began("replay", pager::told_id(targets.begin()->second.buffer->id), Bytes(static_cast<std::int64_t>(targets.begin()->second.buffer->capacity)));
     const std::size_t lane = lane_of(stream);
+    const InLane in_lane(*this, lane);
     CUresult result = run_ops(known, ops, targets, lane, stream);
     figures_.ops += ops.size();
     for (const std::int32_t k : ops) figures_.time += known.ops[static_cast<std::size_t>(k)].takes;
@@ -299,18 +300,19 @@ CUresult Replayer::restore(pager::Buffer* b, CUstream stream, bool waits) {
     return waits ? on_our_own(true, work) : on_a_stream(stream, work);
 }
 
-CUresult Replayer::restore_all(bool waits) {
+CUresult Replayer::restore_all(bool waits, std::uint64_t iteration) {
+    const auto earlier = [iteration](const auto& e) { return e.second.iteration < iteration; };
     device_.cancel_drops();
     std::unique_lock lock(mutex_);
     CUresult result = CUDA_SUCCESS;
     while (result == CUDA_SUCCESS) {
         auto at = entries_.begin();
-        while (at != entries_.end() && !current(at)) ++at;
+        while (at != entries_.end() && !(earlier(*at) && current(at))) ++at;
         if (at == entries_.end()) break;
         result = on_our_own(waits, [&](CUstream on) { return compute(at->first, on); });
     }
-    if (result == CUDA_SUCCESS) entries_.clear();
-    erase_untried([](const auto&) { return true; });
+    if (result == CUDA_SUCCESS) std::erase_if(entries_, earlier);   // orders that came before were called off
+    erase_untried(earlier);
     note_any();
     if (!waits || result != CUDA_SUCCESS) return result;
     std::vector<CUevent> all;
@@ -331,7 +333,17 @@ bool Replayer::freed(CUdeviceptr address) {
     freed_[address] = ++frees_;
     erase_untried([&](const auto& e) { return reads(e.second); });
     purge();
-    return std::any_of(entries_.begin(), entries_.end(), [&](const auto& e) { return reads(e.second); });
+    if (std::any_of(entries_.begin(), entries_.end(), [&](const auto& e) { return reads(e.second); })) return true;
+    // Nobody wants what it held; computed again meanwhile, it would be so in memory that may be another's by then.
+    for (auto it = entries_.begin(); it != entries_.end(); ++it) {
+        if (it->first->base != address) continue;
+        device_.cancel_drops(it->first);
+        if (current(it)) device_.restored(it->first);
+        entries_.erase(it);
+        break;
+    }
+    note_any();
+    return false;
 }
 
 std::string Replayer::why_stopped() {

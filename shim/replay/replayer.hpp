@@ -85,10 +85,12 @@ class Replayer final : public pager::Restorer {
 
     CUresult restore(pager::Buffer* b, CUstream stream, bool waits) override;
     std::string why_stopped() override;
-    // Everything that is dropped, on a stream of our own; `waits`: it is there then. By a thread of any context or of none.
-    CUresult restore_all(bool waits);
-    // The allocation at `address` is about to be freed: what reads it is not dropped from now on. True: something that is
-    // dropped, or was to be, does, and has to be computed again first.
+    // Everything that was dropped in iterations before `iteration` (may_drop()), on a stream of our own; `waits`: it is there then. By a
+    // thread of any context or of none. What is ordered to be dropped in those from here on would be forgotten: the caller sees to it
+    // that nothing is.
+    CUresult restore_all(bool waits, std::uint64_t iteration);
+    // The allocation at `address` is about to be freed: neither it nor what reads it is dropped from now on. True: something that is
+    // dropped, or was to be, does read it, and has to be computed again first. If it is dropped itself, that is all it comes to.
     bool freed(CUdeviceptr address);
     // What the op does comes after the replays of what it names: with the lease open, all of them. Not CUDA_SUCCESS: that could not
     // be done.
@@ -127,6 +129,7 @@ class Replayer final : public pager::Restorer {
         std::int32_t logical = -1;
         std::uint32_t id = 0;                 // Buffer::id ...
         std::uint64_t after = 0;              // ... and Buffer::last_use when it was ordered: later uses void the order
+        std::uint64_t iteration = 0;          // may_drop()'s
         std::vector<CUdeviceptr> inputs;      // allocations that the slice reads
     };
     using Entries = std::unordered_map<pager::Buffer*, Entry>;
@@ -154,6 +157,21 @@ class Replayer final : public pager::Restorer {
       private:
         std::atomic<bool>& flag_;
         const bool was_;
+    };
+    class InLane {                            // a replay that is being submitted: nothing that it uses is forgotten
+      public:
+        InLane(Replayer& r, std::size_t lane) : r_(r), lane_(lane) { count(1); }
+        ~InLane() { count(-1); }
+        InLane(const InLane&) = delete;
+        InLane& operator=(const InLane&) = delete;
+
+      private:
+        void count(int by) {
+            std::lock_guard done(r_.done_mutex_);
+            r_.lanes_[lane_].submitting += by;
+        }
+        Replayer& r_;
+        const std::size_t lane_;
     };
     bool current(Entries::iterator at) const { return at->first->dropped.load() && at->first->id == at->second.id; }
     bool takes_replays(CUstream stream) const;
@@ -205,6 +223,7 @@ class Replayer final : public pager::Restorer {
         std::uint64_t life = 0;               // of its slot; 0: none
         CUevent done = nullptr;               // behind all of them, in work_'s context
         std::uint64_t runs = 0;               // so many
+        int submitting = 0;                   // replays of which not all is handed over, one within the other
         std::uint64_t follower = 0, followed = 0;   // the slot's life that came behind them last, and how many they were
         // What they read or write, until it is known that they have completed, each with the last of `runs` that does: whole buffers,
         // which say so themselves too, and the allocations in slabs.

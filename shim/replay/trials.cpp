@@ -48,6 +48,7 @@ void Replayer::try_out(const Slice& slice, CUstream stream) {
     const std::shared_ptr<Known> known = entries.front().known;
     const Submits submits(*this);
     const std::size_t lane = lane_of(stream);
+    const InLane in_lane(*this, lane);
     CUresult result = CUDA_SUCCESS;
     for (auto& [logical, target] : targets)
         if (result == CUDA_SUCCESS) result = device_.take_scratch((target.buffer->bytes + 7) / 8 * 8, stream, target.at);

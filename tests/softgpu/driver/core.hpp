@@ -59,7 +59,7 @@ struct Options {
     std::string report;     // file that the figures are appended to at exit
     bool count = false;     // SOFTGPU_COUNT
     std::string fail_name;  // SOFTGPU_FAIL
-    std::uint64_t fail_at = 0;
+    std::uint64_t fail_at = 0, fail_times = 1;
     CUresult fail_with = CUDA_ERROR_OUT_OF_MEMORY;
     int workers = 2;
     std::string timeline;   // SOFTGPU_TIMELINE: what each engine did when, on the virtual clock

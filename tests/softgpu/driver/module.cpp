@@ -86,6 +86,13 @@ CUresult load_module(CUcontext c, const Image& image, const JitLog& log, CUmodul
         log.write(error);
         return CUDA_ERROR_INVALID_PTX;
     }
+    for (const ptx::Kernel& k : code->kernels()) {
+        if (k.sm_version <= options().sm) continue;
+        error = "kernel " + k.name + " is for compute capability " + std::to_string(k.sm_version / 10) + "." + std::to_string(k.sm_version % 10) + " and higher";
+        say("%s", error.c_str());
+        log.write(error);
+        return CUDA_ERROR_INVALID_PTX;
+    }
     auto* m = new CUmod_st;
     m->context = c;
     m->code = std::move(code);

@@ -130,14 +130,15 @@ Options* read_options() {
     if (const char* text = std::getenv("SOFTGPU_REPORT")) o->report = text;
     if (const char* text = std::getenv("SOFTGPU_TIMELINE")) o->timeline = text;
     o->workers = static_cast<int>(env_number("SOFTGPU_WORKERS", 2, 1, 64));
-    if (const char* text = std::getenv("SOFTGPU_FAIL"); text && *text) {  // NAME:N[:ERROR]
+    if (const char* text = std::getenv("SOFTGPU_FAIL"); text && *text) {  // NAME:N[:ERROR[:TIMES]]
         std::string all = text;
         auto first = all.find(':');
         char* end = nullptr;
         o->fail_name = all.substr(0, first);
         if (first != std::string::npos) o->fail_at = std::strtoull(text + first + 1, &end, 10);
-        if (!o->fail_at) bad_option("SOFTGPU_FAIL", text, "NAME:N or NAME:N:ERROR, N counted from 1");
-        if (*end == ':') o->fail_with = static_cast<CUresult>(std::strtol(end + 1, nullptr, 10));
+        if (!o->fail_at) bad_option("SOFTGPU_FAIL", text, "NAME:N, NAME:N:ERROR or NAME:N:ERROR:TIMES, N counted from 1");
+        if (*end == ':') o->fail_with = static_cast<CUresult>(std::strtol(end + 1, &end, 10));
+        if (*end == ':') o->fail_times = std::strtoull(end + 1, nullptr, 10);
     }
     return o;
 }
@@ -233,8 +234,9 @@ CUresult pass_gate(const char* name) {
     if (ended) return CUDA_ERROR_DEINITIALIZED;
     const auto& o = options();
     if (o.modelled) clock_called(name);
-    if (o.fail_at && (o.fail_name == "*" || o.fail_name == name) && ++calls == o.fail_at) {
-        say("SOFTGPU_FAIL: call %llu of %s fails with %d", (unsigned long long)o.fail_at, name, o.fail_with);
+    if (!o.fail_at || (o.fail_name != "*" && o.fail_name != name)) return CUDA_SUCCESS;
+    if (const std::uint64_t n = ++calls; n >= o.fail_at && n - o.fail_at < o.fail_times) {
+        say("SOFTGPU_FAIL: call %llu of %s fails with %d", (unsigned long long)n, name, o.fail_with);
         return o.fail_with;
     }
     return CUDA_SUCCESS;
