@@ -12,7 +12,7 @@ from tests.e2e.harness import BUILD, FULL, WORKLOADS, Run, Suite, asked_for_help
 ITERATIONS = 40
 MODEL = dict(SOFTGPU_DEVICES=2, SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=1e8, SOFTGPU_D2H=1e8, SOFTGPU_GRANULARITY=4096, UDNNMEM_TEST_LOOK_MS=100)
 MEMORY = 420_000  # of 720,000 bytes
-MAY = ("pure", "in_place", "update", "integer_atomics", "statistics", "mask", "varying", "struct", "aliasing", "cooperative", "buffer", "attributes", "copied", "filled", "with_state", "graphs", "counter", "beside_table", "two_streams", "held", "branch", "helper")
+MAY = ("pure", "in_place", "update", "integer_atomics", "statistics", "mask", "varying", "struct", "aliasing", "cooperative", "buffer", "attributes", "copied", "filled", "with_state", "graphs", "counter", "beside_table", "two_streams", "held", "branch", "helper", "reaper")
 REFUSED = {
     "self_modifying": None, "partial": None, "rare_write": None, "rare_keep": None, "rare_scalar": None, "rare_sum": "may write what it was not seen to write", "neighbour": None, "unloaded": None, "append": None, "turns": None, "ends": None, "chosen": None,
     "address": "gives other bits", "float_atomics": "adds floating-point numbers", "clock_reader": "reads a clock", "volatile_reader": "others may be writing",

@@ -46,7 +46,7 @@ struct Chain {
   unsigned salt = 0;                   // differs between launches, the same in each iteration unless a kind says so
   CUdeviceptr state, gradient, input, extra, wide, few, loaded, pinned_at = 0;
   unsigned* pinned = nullptr;
-  std::thread loader;
+  std::thread loader, reaper;
   CUdeviceptr x[kLayers + 1], left = 0;
   std::vector<CUstream> lanes;         // `random_streams`; what follows too, of this iteration
   struct Uses {
@@ -149,7 +149,7 @@ struct Chain {
     else if (kind == "integer_atomics") activation("zero", in, out), activation("integer_atomics", in, out);
     else if (kind == "copied") CHECK(cuMemcpyDtoDAsync(out, in, g_words * 4, stream));
     else if (kind == "filled") CHECK(cuMemsetD32Async(out, salt, g_words, stream)), launch("update", in, out, extra, g_words, salt);
-    else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated" || kind == "captured" || kind == "streams" || kind == "two_streams" || kind == "second_device" || kind == "counter" || kind == "exiting" || kind == "outlived" || kind == "bursts" || kind == "held" || kind == "held_longer" || kind == "escaped" || kind == "escapes" || kind == "exported" || gated()) activation("pure", in, out);
+    else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated" || kind == "captured" || kind == "streams" || kind == "two_streams" || kind == "second_device" || kind == "counter" || kind == "exiting" || kind == "outlived" || kind == "bursts" || kind == "held" || kind == "held_longer" || kind == "reaper" || kind == "escaped" || kind == "escapes" || kind == "exported" || gated()) activation("pure", in, out);
     else if (kind == "helper") activation("pure", input, out);
     else if (kind == "chosen") activation("pure", iteration > 24 && l == 6 ? x[3] : in, out);
     else if (kind == "ends") activation("with_state", in, out), launch("over", few, few + kSmall * 4, salt);
@@ -425,6 +425,14 @@ struct Chain {
     if (ended) join_lanes();
   }
 
+  // What was made is freed by another thread, while this one begins the next iteration.
+  void free_by_reaper() {
+    reaper = std::thread([this, mine = std::vector<CUdeviceptr>(x + 1, x + kLayers + 1)] {
+      CHECK(cuCtxSetCurrent(context));
+      for (CUdeviceptr at : mine) CHECK(cuMemFreeAsync(at, stream));
+    });
+  }
+
   unsigned sum_of_activations() {
     std::vector<unsigned> all(g_words);
     unsigned sum = 0;
@@ -512,6 +520,7 @@ struct Chain {
       CHECK(cuMemAllocAsync(&x[l + 1], g_words * 4, stream));
       if (kind == "partial" || kind == "rare_keep") CHECK(cuMemcpyDtoDAsync(x[l + 1], wide, g_words * 4, stream));
       forward(l);
+      if (reaper.joinable() && l == 3) reaper.join();
     }
     if (made) CHECK(cuEventRecord(made, stream));
     if (kind == "escaped" || kind == "escaped_small" || (kind == "escapes" && iteration >= 25)) write_elsewhere();
@@ -524,9 +533,10 @@ struct Chain {
       if (kind == "helper" && l == 1) back_with_helper();
       else launch(kind == "address" ? "back_address" : "back", into, x[l], g_words, static_cast<unsigned>(l));
       if (in_streams()) back_beside(l);
-      if (kind != "loader" && kind != "held" && kind != "held_longer") CHECK(cuMemFreeAsync(x[l], stream));
+      if (kind != "loader" && kind != "held" && kind != "held_longer" && kind != "reaper") CHECK(cuMemFreeAsync(x[l], stream));
     }
     if (kind == "held" || kind == "held_longer") free_held();
+    if (kind == "reaper") free_by_reaper();
     if (kind == "loader") {
       if (loader.joinable()) gate(0);
       for (int l = kLayers; l > 0; l--) CHECK(cuMemFreeAsync(x[l], stream));
@@ -552,6 +562,7 @@ int main(int argc, char** argv) {
   g_words = argument(argc, argv, 3, g_words);
   Chain chain(argv[1], argument(argc, argv, 4, 1u));
   for (int i = 0; i < atoi(argv[2]); i++) chain.iterate();
+  if (chain.reaper.joinable()) chain.reaper.join();
   if (chain.kind == "second_device") CHECK(cuDevicePrimaryCtxReset(0));
   return 0;
 }
