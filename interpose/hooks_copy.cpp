@@ -10,9 +10,34 @@ static constexpr Access R = Access::read, O = Access::overwrite, W = Access::wri
 #define AT(pointer) address_of(pointer)
 
 // ---- one range to one range ----
-SYNC_WORK(copy, cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t n), (to, from, n), {from, n, R}, {to, n, O})
-ASYNC_WORK(copy, cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream), (to, from, n, stream),
-           {from, n, R}, {to, n, O})
+// Between devices memory of the driver's own is copied by any call, mapped memory by those for peers alone, unless each may reach the
+// other's.
+#define COPY(symbol, peer_symbol, PARAMS, ARGS, PEER_ARGS, STREAM, BLOCKING)                                           \
+    HOOK(symbol, PARAMS) {                                                                                             \
+        auto real = [&] { return REAL(symbol) ARGS; };                                                                 \
+        Guard up;                                                                                                      \
+        if (!up) return real();                                                                                        \
+        const Span spans[] = {{from, n, R}, {to, n, O}};                                                               \
+        CUcontext there = nullptr, here = nullptr;                                                                     \
+        auto peers = [&] { return REAL(peer_symbol) PEER_ARGS; };                                                      \
+        if (up->between_devices && up->between_devices(to, from, there, here))                                         \
+            return tell(up, WorkKind::copy, #peer_symbol, STREAM, BLOCKING, spans, std::size(spans), peers);           \
+        return tell(up, WorkKind::copy, #symbol, STREAM, BLOCKING, spans, std::size(spans), real);                     \
+    }
+#define SYNC_COPY(symbol)                                                                                              \
+    COPY(symbol, cuMemcpyPeer, (CUdeviceptr to, CUdeviceptr from, size_t n), (to, from, n), (to, there, from, here, n), \
+         CU_STREAM_LEGACY, true)                                                                                       \
+    COPY(symbol##_ptds, cuMemcpyPeer_ptds, (CUdeviceptr to, CUdeviceptr from, size_t n), (to, from, n),                \
+         (to, there, from, here, n), CU_STREAM_PER_THREAD, true)
+#define ASYNC_COPY(symbol)                                                                                             \
+    COPY(symbol, cuMemcpyPeerAsync, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream), (to, from, n, stream), \
+         (to, there, from, here, n, stream), legacy(stream), false)                                                    \
+    COPY(symbol##_ptsz, cuMemcpyPeerAsync_ptsz, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream),         \
+         (to, from, n, stream), (to, there, from, here, n, stream), per_thread(stream), false)
+SYNC_COPY(cuMemcpy)
+ASYNC_COPY(cuMemcpyAsync)
+SYNC_COPY(cuMemcpyDtoD_v2)
+ASYNC_COPY(cuMemcpyDtoDAsync_v2)
 SYNC_WORK(copy, cuMemcpyPeer, (CUdeviceptr to, CUcontext there, CUdeviceptr from, CUcontext here, size_t n),
           (to, there, from, here, n), {from, n, R}, {to, n, O})
 ASYNC_WORK(copy, cuMemcpyPeerAsync,
@@ -24,9 +49,6 @@ ASYNC_WORK(copy, cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void* from, size_t
 SYNC_WORK(copy, cuMemcpyDtoH_v2, (void* to, CUdeviceptr from, size_t n), (to, from, n), {from, n, R}, {AT(to), n, O})
 ASYNC_WORK(copy, cuMemcpyDtoHAsync_v2, (void* to, CUdeviceptr from, size_t n, CUstream stream), (to, from, n, stream),
            {from, n, R}, {AT(to), n, O})
-SYNC_WORK(copy, cuMemcpyDtoD_v2, (CUdeviceptr to, CUdeviceptr from, size_t n), (to, from, n), {from, n, R}, {to, n, O})
-ASYNC_WORK(copy, cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream), (to, from, n, stream),
-           {from, n, R}, {to, n, O})
 ASYNC_WORK(copy, cuMemcpyWithAttributesAsync,
            (CUdeviceptr to, CUdeviceptr from, size_t n, CUmemcpyAttributes* attributes, CUstream stream),
            (to, from, n, attributes, stream), {from, n, R}, {to, n, O})

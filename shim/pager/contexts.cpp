@@ -158,6 +158,11 @@ void DevicePager::end_memory_of(CUcontext context) {
                         [&](CUdeviceptr at, std::size_t bytes, CUmemoryPool pool) { small_freed(at, bytes, pool); });
 }
 
+CUcontext DevicePager::context() {
+    Lock lock(mutex_);
+    return context_;
+}
+
 void DevicePager::context_destroying(CUcontext context, bool memory_too) {
     Lock lock(mutex_);
     if (memory_too) end_memory_of(context);

@@ -156,6 +156,8 @@ class DevicePager {
     // Once this returns, no order to drop (that buffer; null: any) given before it will be carried out.
     void cancel_drops(const Buffer* of = nullptr);
 
+    // One of the device that is there; null: none any more.
+    CUcontext context();
     void context_destroying(CUcontext context, bool memory_too);
     void stop();
     // At exit, the last moment at which the driver may be called: the mover does so no more (waits for it, but not for ever).

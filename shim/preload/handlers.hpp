@@ -21,6 +21,7 @@ CUresult pool_attribute(CUmemoryPool, CUmemPool_attribute, void* value, bool set
 CUresult pool_trim(CUmemoryPool, std::size_t keep, interpose::Submit real) noexcept;
 void unmanaged_memory(CUdeviceptr, std::size_t bytes, interpose::Outside) noexcept;
 CUresult peer_access(CUcontext peer, bool on) noexcept;
+bool between_devices(CUdeviceptr to, CUdeviceptr from, CUcontext& there, CUcontext& here) noexcept;
 CUresult pool_access(CUdevice owner, const CUmemAccessDesc*, std::size_t count) noexcept;
 
 // questions.cpp

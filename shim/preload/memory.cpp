@@ -248,6 +248,15 @@ CUresult peer_access(CUcontext peer, bool on) noexcept {
     return known == CUDA_SUCCESS ? s->pager().peer_access(owner, reader, on) : CUDA_SUCCESS;
 }
 
+bool between_devices(CUdeviceptr to, CUdeviceptr from, CUcontext& there, CUcontext& here) noexcept {
+    Session* const s = Session::get();
+    if (!s || !s->pager().in_arena(to) || !s->pager().in_arena(from) || !holds("between-devices")) return false;
+    const pager::Buffer *const a = s->pager().find(to), *const b = s->pager().find(from);
+    if (!a || !b || a->device == b->device) return false;
+    there = a->device->context(), here = b->device->context();
+    return there && here;
+}
+
 // Buffers are not mapped by pool: whoever may reach a pool of a device may reach all of ours there. Access that is taken away
 // stays (a program that relies on the fault has none without us either way).
 CUresult pool_access(CUdevice owner, const CUmemAccessDesc* access, std::size_t count) noexcept {

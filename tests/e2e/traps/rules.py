@@ -29,6 +29,7 @@ RULES = {  # what does not hold: the trap that notices
     "carried": "table-from-mapped-by-hand",  # ... and a copy may bring it from there
     "variables": "table-in-constant",        # what a module's variable points to stays
     "shared": "ipc-to-with",                 # what another process has opened stays
+    "between-devices": "two-devices",        # mapped memory is copied between devices by calls for peers
     "peers": "two-devices",                  # peers reach what moves
     "graph-node": "graph-by-hand",           # a node's memory is mapped when the driver looks
     "graph": "graph-frozen",                 # a graph's buffers are there when it is launched

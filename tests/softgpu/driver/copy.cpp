@@ -13,14 +13,14 @@ namespace {
 
 enum class Mode { sync, async, read_now };  // the last: asynchronous but for the source, which is read before the call returns
 
-CUresult copy(Default d, CUstream handle, const CUDA_MEMCPY3D& p, Mode mode) {
+CUresult copy(Default d, CUstream handle, const CUDA_MEMCPY3D& p, Mode mode, bool peers = false) {
     CUstream s;
     TRY(find_stream(d, handle, &s));
     if (mode == Mode::sync) TRY(refuse_under_capture());
     if (!p.WidthInBytes || !p.Height || !p.Depth) return CUDA_SUCCESS;
     REQUIRE((p.srcMemoryType != CU_MEMORYTYPE_HOST || !refuses_copies(p.srcHost)) && (p.dstMemoryType != CU_MEMORYTYPE_HOST || !refuses_copies(p.dstHost)));
     std::shared_ptr<CopyWork> w;
-    TRY(make_copy(s->context, p, mode != Mode::sync && !is_capturing(s), &w));
+    TRY(make_copy(s->context, p, mode != Mode::sync && !is_capturing(s), &w, peers));
     bool block = !is_capturing(s) && (w->destination_pageable || mode == Mode::read_now || (mode == Mode::sync && (w->source_host || w->destination_host)));
     const Listed listed(s, *w);
     OpRef op;
@@ -128,12 +128,12 @@ CUresult impl_cuMemcpyAsync(Default d, CUdeviceptr to, CUdeviceptr from, size_t 
 CUresult impl_cuMemcpyPeer(Default d, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t n) {
     ENTER(cuMemcpyPeer);
     if (!valid(to_context) || !valid(from_context)) return CUDA_ERROR_INVALID_CONTEXT;
-    return copy(d, nullptr, linear_copy(device, to, device, from, n), Mode::sync);
+    return copy(d, nullptr, linear_copy(device, to, device, from, n), Mode::sync, true);
 }
 CUresult impl_cuMemcpyPeerAsync(Default d, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t n, CUstream s) {
     ENTER(cuMemcpyPeerAsync);
     if (!valid(to_context) || !valid(from_context)) return CUDA_ERROR_INVALID_CONTEXT;
-    return copy(d, s, linear_copy(device, to, device, from, n), Mode::async);
+    return copy(d, s, linear_copy(device, to, device, from, n), Mode::async, true);
 }
 CUresult impl_cuMemcpy2D_v2(Default d, const CUDA_MEMCPY2D* p) {
     ENTER(cuMemcpy2D);
@@ -163,12 +163,12 @@ CUresult impl_cuMemcpy3DAsync_v2(Default d, const CUDA_MEMCPY3D* p, CUstream s) 
 CUresult impl_cuMemcpy3DPeer(Default d, const CUDA_MEMCPY3D_PEER* p) {
     ENTER(cuMemcpy3DPeer);
     REQUIRE(p);
-    return copy(d, nullptr, flat(*p), Mode::sync);
+    return copy(d, nullptr, flat(*p), Mode::sync, true);
 }
 CUresult impl_cuMemcpy3DPeerAsync(Default d, const CUDA_MEMCPY3D_PEER* p, CUstream s) {
     ENTER(cuMemcpy3DPeerAsync);
     REQUIRE(p);
-    return copy(d, s, flat(*p), Mode::async);
+    return copy(d, s, flat(*p), Mode::async, true);
 }
 CUresult impl_cuMemcpyBatchAsync_v2(Default d, CUdeviceptr* to, CUdeviceptr* from, size_t* sizes, size_t count, CUmemcpyAttributes* attributes, size_t* indices,
                                     size_t attribute_count, CUstream s) {

@@ -105,7 +105,7 @@ CUresult make_node_work(CUcontext c, const CUgraphNodeParams& p, std::shared_ptr
         }
         case CU_GRAPH_NODE_TYPE_MEMCPY: {
             std::shared_ptr<CopyWork> w;
-            CUresult r = make_copy(c, p.memcpy.copyParams, false, &w);
+            CUresult r = make_copy(c, p.memcpy.copyParams, false, &w, true);
             return keep(std::move(w), r);
         }
         case CU_GRAPH_NODE_TYPE_MEMSET: {

@@ -129,6 +129,7 @@ namespace {
 struct End {
     char* pointer = nullptr;
     bool host = true, pageable = true;
+    bool managed = false, reached = true;   // memory of ours; the copy's device has access there
     std::uint64_t pitch = 0, slice = 0;
 };
 
@@ -150,6 +151,8 @@ CUresult resolve_end(int device, CUmemorytype type, const void* host, CUdevicept
     auto r = find_range(a);
     if (!r) return CUDA_ERROR_INVALID_VALUE;
     int through = device;
+    end->managed = true;
+    end->reached = r->kind != Kind::mapping || r->access[device];
     if (r->kind == Kind::mapping ? !r->access[device] : r->device != device && !r->frame->host) through = r->device;
     end->pointer = static_cast<char*>(at(a, through));
     end->host = r->frame->host;
@@ -172,7 +175,7 @@ CUDA_MEMCPY3D linear_copy(CUmemorytype to, Address destination, CUmemorytype fro
     return p;
 }
 
-CUresult make_copy(CUcontext c, const CUDA_MEMCPY3D& p, bool snapshot, std::shared_ptr<CopyWork>* out) {
+CUresult make_copy(CUcontext c, const CUDA_MEMCPY3D& p, bool snapshot, std::shared_ptr<CopyWork>* out, bool peers) {
     auto w = std::make_shared<CopyWork>();
     w->device = c->device;
     w->params = p;
@@ -180,6 +183,11 @@ CUresult make_copy(CUcontext c, const CUDA_MEMCPY3D& p, bool snapshot, std::shar
     if (p.srcLOD || p.dstLOD) return CUDA_ERROR_INVALID_VALUE;
     TRY(resolve_end(c->device, p.srcMemoryType, p.srcHost, p.srcDevice, p.srcXInBytes, p.srcY, p.srcZ, p.srcPitch, p.srcHeight, p, &source));
     TRY(resolve_end(c->device, p.dstMemoryType, p.dstHost, p.dstDevice, p.dstXInBytes, p.dstY, p.dstZ, p.dstPitch, p.dstHeight, p, &destination));
+    // As on a card: what the calls for peers alone know how to do, for they are told in which contexts the ends lie.
+    if (!peers && source.managed && destination.managed && !(source.reached && destination.reached)) {
+        say("a copy on device %d between ranges of which one is mapped without access for that device: it takes a call for peers", c->device);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     if (p.Height > 1 && (source.pitch < p.WidthInBytes || destination.pitch < p.WidthInBytes)) return CUDA_ERROR_INVALID_VALUE;
     w->source = source.pointer;
     w->destination = destination.pointer;

@@ -78,7 +78,7 @@ std::shared_ptr<Work> event_record_work(CUevent event);
 std::shared_ptr<Work> event_wait_work(CUevent event);
 
 // Checks and resolves a copy's ends. `snapshot`: pageable source memory is copied away now (not for graphs).
-CUresult make_copy(CUcontext context, const CUDA_MEMCPY3D& params, bool snapshot, std::shared_ptr<CopyWork>* out);
+CUresult make_copy(CUcontext context, const CUDA_MEMCPY3D& params, bool snapshot, std::shared_ptr<CopyWork>* out, bool peers);
 CUresult make_memset(CUcontext context, const CUDA_MEMSET_NODE_PARAMS& params, std::shared_ptr<MemsetWork>* out);
 CUresult make_memops(CUcontext context, unsigned count, const CUstreamBatchMemOpParams* ops, unsigned flags, std::shared_ptr<MemOpWork>* out);
 CUDA_MEMCPY3D linear_copy(CUmemorytype to, Address destination, CUmemorytype from, Address source, std::uint64_t bytes);
