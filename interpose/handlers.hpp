@@ -207,6 +207,8 @@ struct Handlers {
     std::uint64_t (*node_tag)(CUgraphNode) noexcept = nullptr;
     // The current context's device may reach the memory of `peer`'s from now on, or no more.
     CUresult (*peer_access)(CUcontext peer, bool on) noexcept = nullptr;
+    // The driver has refused to make copies of the memory at `address` synchronous. The answer for the program.
+    CUresult (*memops_refused)(CUdeviceptr address, bool on, CUresult refusal) noexcept = nullptr;
     // Whether a copy is one between memory of two devices that is to be made as between peers; in which contexts its ends lie then.
     bool (*between_devices)(CUdeviceptr to, CUdeviceptr from, CUcontext& there, CUcontext& here) noexcept = nullptr;
     // A descriptor that a program has encoded says something else of the same memory from now on. 128 bytes each.

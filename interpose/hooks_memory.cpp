@@ -250,9 +250,13 @@ ESCAPES(cuLogicalEndpointBindAddr,
         (CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t offset, void* address, cuuint64_t bytes,
          unsigned long long flags),
         (endpoint, device, offset, address, bytes, flags), address_of(address), external)
-// What registers memory with a network card or another driver asks for this attribute first.
-ESCAPES(cuPointerSetAttribute, (const void* value, CUpointer_attribute attribute, CUdeviceptr address),
-        (value, attribute, address), address, external)
+// What registers memory with a network card or another driver asks for this attribute first. Of mapped memory drivers refuse it.
+HOOK(cuPointerSetAttribute, (const void* value, CUpointer_attribute attribute, CUdeviceptr address)) {
+    ENTER(cuPointerSetAttribute, (value, attribute, address));
+    const CUresult result = escape(up, address, Escape::external, "cuPointerSetAttribute", real);
+    const bool refused = result != CUDA_SUCCESS && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && value != nullptr;
+    return refused && up->memops_refused ? up->memops_refused(address, *static_cast<const unsigned*>(value) != 0, result) : result;
+}
 ESCAPES(cuTexRefSetAddress_v2, (size_t * offset, CUtexref texture, CUdeviceptr address, size_t bytes),
         (offset, texture, address, bytes), address, texture)
 ESCAPES(cuTexRefSetAddress2D_v2,

@@ -91,7 +91,8 @@ class VmmBacking final : public Backing {
             if (result != CUDA_SUCCESS) break;
             offset += frame->bytes;
         }
-        if (result == CUDA_SUCCESS) result = allow(at, offset, false);
+        // Copies from and to host memory may be the CPU's, wherever it is mapped.
+        if (result == CUDA_SUCCESS) result = allow(at, offset, !frames.empty() && frames.front()->place == Place::host);
         if (result == CUDA_SUCCESS && !readers_.empty()) result = allow_again(at, offset);
         if (result != CUDA_SUCCESS && offset) unmap(at, offset);
         return result;

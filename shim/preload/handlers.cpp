@@ -193,6 +193,7 @@ const interpose::Handlers handlers = {
     .graph_destroying = handle::graph_destroying,
     .node_tag = captured::tag_of,
     .peer_access = handle::peer_access,
+    .memops_refused = handle::memops_refused,
     .between_devices = handle::between_devices,
     .tensor_map_changed = handle::tensor_map_changed,
     .recorded_elsewhere = handle::recorded_elsewhere,

@@ -28,6 +28,7 @@ CUresult pool_access(CUdevice owner, const CUmemAccessDesc*, std::size_t count) 
 CUresult memory_info(std::size_t* free, std::size_t* total, interpose::Submit real) noexcept;
 CUresult total_memory(std::size_t* bytes, CUdevice, interpose::Submit real) noexcept;
 CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr, interpose::Submit real) noexcept;
+CUresult memops_refused(CUdeviceptr, bool on, CUresult refusal) noexcept;
 CUresult pointer_attribute(void* data, CUpointer_attribute, CUdeviceptr, interpose::Submit real) noexcept;
 CUresult pointer_attributes(unsigned count, CUpointer_attribute*, void** data, CUdeviceptr, interpose::Submit real) noexcept;
 

@@ -1,5 +1,6 @@
 // Handlers of questions about memory: answered as if the program's buffers were ordinary allocations on the device.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "interpose/driver.hpp"
@@ -15,6 +16,7 @@ using pager::DevicePager;
 using pager::holds;
 
 constexpr CUdeviceptr kNobodys = 1;
+std::atomic<bool> g_memops{false};   // asked for of any buffer
 
 // What the driver would say of the pointer if the buffer were an ordinary allocation. False: it is asked itself.
 bool answer(Session& s, void* data, CUpointer_attribute attribute, CUdeviceptr at, CUresult& result) {
@@ -40,8 +42,7 @@ bool answer(Session& s, void* data, CUpointer_attribute attribute, CUdeviceptr a
             result = CUDA_ERROR_INVALID_VALUE;
             return true;
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-            if (b->device->escaped(b, at)) return false;   // the program may have set it: the driver knows
-            put(0u);
+            put(g_memops.load(std::memory_order_relaxed) && b->device->escaped(b, at) ? 1u : 0u);   // to set it is to let it escape
             return true;
         case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: put(static_cast<unsigned long long>(found->id)); return true;
@@ -119,6 +120,21 @@ CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr at, Su
     }
     if (base) *base = found;
     if (bytes) *bytes = size;
+    return CUDA_SUCCESS;
+}
+
+// A network card would read what a copy has not written yet. Contexts can be told to wait for all of theirs.
+CUresult memops_refused(CUdeviceptr at, bool on, CUresult refusal) noexcept {
+    Session* const s = Session::get();
+    pager::Buffer* const b = s && s->pager().in_arena(at) ? s->pager().find(at) : nullptr;
+    if (!b || !holds("memops")) return refusal;
+    if (!on) return CUDA_SUCCESS;
+    static const auto get = UDNNMEM_REAL(cuCtxGetFlags);
+    static const auto set = UDNNMEM_REAL(cuCtxSetFlags);
+    const pager::Within there(s->pager().driver(), b->device->context());
+    unsigned flags = 0;
+    if (!there || !get || !set || get(&flags) != CUDA_SUCCESS || set(flags | CU_CTX_SYNC_MEMOPS) != CUDA_SUCCESS) return refusal;
+    g_memops.store(true);
     return CUDA_SUCCESS;
 }
 

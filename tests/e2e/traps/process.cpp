@@ -275,7 +275,10 @@ void questions(unsigned seed) {
     int capable = 7;
     const unsigned yes = 1;
     CHECK(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, at));
-    printf("network %d %d\n", capable, cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at));
+    printf("network %d %d", capable, cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at));
+    unsigned is = 7;
+    CHECK(cuPointerGetAttribute(&is, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at));
+    printf(" %u\n", is);
   }
   CHECK(cuMemFreeAsync(ordered, s));
   CUdeviceptr base;

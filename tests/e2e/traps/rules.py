@@ -43,6 +43,7 @@ RULES = {  # what does not hold: the trap that notices
     "context": "two-contexts",               # memory ends with its context
     "context-end": "other-context-ends",     # what a context has is named no more once its end has begun
     "questions": "questions",
+    "memops": "questions",                   # what drivers refuse of mapped memory the context does
     "pools": "pool-figures",
 }
 # Where the device reaches host frames, a launch in the hole of a remap, on what nobody knows that it uses, or for which no room is

@@ -245,6 +245,7 @@ SOFTGPU_API cuPointerSetAttribute(const void* value, CUpointer_attribute attribu
     REQUIRE(value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && find_range(a));
     std::lock_guard lock(memory_mutex());
     auto it = std::prev(ranges_locked().upper_bound(a));
+    if (it->second.kind == Kind::mapping) return CUDA_ERROR_NOT_SUPPORTED;   // as on a card
     it->second.sync_memops = *static_cast<const int*>(value) != 0;
     return CUDA_SUCCESS;
 }

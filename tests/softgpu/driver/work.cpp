@@ -129,7 +129,8 @@ namespace {
 struct End {
     char* pointer = nullptr;
     bool host = true, pageable = true;
-    bool managed = false, reached = true;   // memory of ours; the copy's device has access there
+    bool managed = false, reached = true;   // memory of ours; the copy's device has access there ...
+    bool seen = true;                       // ... and so has the CPU, which may be who makes copies from and to host memory
     std::uint64_t pitch = 0, slice = 0;
 };
 
@@ -153,6 +154,7 @@ CUresult resolve_end(int device, CUmemorytype type, const void* host, CUdevicept
     int through = device;
     end->managed = true;
     end->reached = r->kind != Kind::mapping || r->access[device];
+    end->seen = r->kind != Kind::mapping || !r->frame->host || r->access[cpu_view];
     if (r->kind == Kind::mapping ? !r->access[device] : r->device != device && !r->frame->host) through = r->device;
     end->pointer = static_cast<char*>(at(a, through));
     end->host = r->frame->host;
@@ -186,6 +188,10 @@ CUresult make_copy(CUcontext c, const CUDA_MEMCPY3D& p, bool snapshot, std::shar
     // As on a card: what the calls for peers alone know how to do, for they are told in which contexts the ends lie.
     if (!peers && source.managed && destination.managed && !(source.reached && destination.reached)) {
         say("a copy on device %d between ranges of which one is mapped without access for that device: it takes a call for peers", c->device);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!source.seen || !destination.seen) {
+        say("a copy of host memory that is mapped without access for the CPU");
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (p.Height > 1 && (source.pitch < p.WidthInBytes || destination.pitch < p.WidthInBytes)) return CUDA_ERROR_INVALID_VALUE;
