@@ -101,6 +101,30 @@ std::optional<Bytes> usable_memory() {
     return Bytes(std::max<std::int64_t>(usable.value, 0) / ranks_here());
 }
 
+std::vector<int> node_list(std::string_view text) {
+    std::vector<int> nodes;
+    const char *at = text.data(), *const end = at + text.size();
+    while (at < end) {
+        int first, last;
+        auto read = std::from_chars(at, end, first);
+        if (read.ec != std::errc() || first < 0) break;
+        last = first;
+        if (read.ptr < end && *read.ptr == '-') read = std::from_chars(read.ptr + 1, end, last);
+        if (read.ec != std::errc() || last < first || last - first > 4096) break;
+        for (int n = first; n <= last; ++n) nodes.push_back(n);
+        if (read.ptr == end || *read.ptr != ',') break;
+        at = read.ptr + 1;
+    }
+    return nodes;
+}
+
+std::vector<int> memory_nodes() {
+    std::vector<int> nodes = node_list(contents("/sys/devices/system/node/has_memory"));
+    const std::vector<int> cpus = node_list(contents("/sys/devices/system/node/has_cpu"));
+    std::erase_if(nodes, [&](int n) { return std::find(cpus.begin(), cpus.end(), n) == cpus.end(); });
+    return nodes;
+}
+
 std::optional<Bytes> locked_memory_limit() {
     rlimit limit{};
     if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return {};

@@ -4,6 +4,8 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "profiler/trace/units.hpp"
 
@@ -22,6 +24,11 @@ std::optional<CgroupMemory> cgroup_memory();
 // (launcher.hpp).
 // Shares (UDNNMEM_HOST_BUDGET=80%) are of this.
 std::optional<Bytes> usable_memory();
+
+// NUMA nodes with memory and with processors (cards and expanders may be nodes of memory alone); none: nobody says.
+std::vector<int> memory_nodes();
+// "0-2,5" as the kernel writes lists of nodes; what is none ends it.
+std::vector<int> node_list(std::string_view text);
 
 // RLIMIT_MEMLOCK; Bytes::max() for unlimited.
 std::optional<Bytes> locked_memory_limit();

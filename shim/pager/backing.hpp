@@ -28,6 +28,7 @@ struct Frame {
     CUmemGenericAllocationHandle handle = 0;
     CUdeviceptr alias = 0;   // device address of the alias; 0: the device cannot reach it
     void* cpu = nullptr;     // host frames: where the host (and the copy engines) see it
+    int node = 0;            // ... and what NUMA node they lie on, where there is an alias
 };
 
 struct Piece {
@@ -57,7 +58,7 @@ class Backing {
     virtual CUresult copy_in(const Frame& device, const Frame& host, Piece, CUstream) = 0;
 };
 
-// `device`: the ordinal. Null if the device has no virtual memory management, or no stream there says when a copy has ended.
-std::unique_ptr<Backing> make_vmm_backing(const Driver&, CUdevice);
+// `device`: the ordinal; `nodes`: NUMA nodes that host frames may lie on when the device's own has no memory left. Null if the device has no virtual memory management, or no stream there says when a copy has ended.
+std::unique_ptr<Backing> make_vmm_backing(const Driver&, CUdevice, const std::vector<int>& nodes = {});
 
 }  // namespace udnnmem::pager

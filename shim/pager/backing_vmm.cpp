@@ -1,7 +1,10 @@
-// Backing on CUDA's virtual memory management. Host frames are cuMemCreate allocations on the device's own NUMA node
-// where a trial at start shows that they can be made, mapped for both sides and copied to and from; else pinned memory that cannot
-// be mapped into the arena (no zero-copy landing then). Attributes are not trusted, the trial is.
+// Backing on CUDA's virtual memory management. Host frames are cuMemCreate allocations on the device's own NUMA node, or on others when
+// that is full (asked for memory of a node the driver takes none of another), where a trial at start shows that they can be made,
+// mapped for both sides and copied to and from; else pinned memory that cannot be mapped into the arena (no zero-copy landing then).
+// Attributes are not trusted, the trial is.
 #include "shim/pager/backing.hpp"
+
+#include <algorithm>
 
 namespace udnnmem::pager {
 namespace {
@@ -10,7 +13,7 @@ class VmmBacking final : public Backing {
   public:
     VmmBacking(const Driver& driver, CUdevice device) : driver_(driver), device_(device) {}
 
-    bool start() {
+    bool start(const std::vector<int>& nodes) {
         CUmemAllocationProp prop = property(Place::device);
         if (insist([&] { return driver_.cuMemGetAllocationGranularity(&granule_, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM); }) != CUDA_SUCCESS ||
             granule_ == 0 || (granule_ & (granule_ - 1)) != 0)
@@ -28,7 +31,11 @@ class VmmBacking final : public Backing {
             *given_up = false;
         }
         drop(trial);
-        if (driver_.cuDeviceGetAttribute(&node_, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device_) != CUDA_SUCCESS || node_ < 0) node_ = 0;
+        int own = 0;
+        if (driver_.cuDeviceGetAttribute(&own, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device_) != CUDA_SUCCESS || own < 0) own = 0;
+        if (nodes.empty() || std::find(nodes.begin(), nodes.end(), own) != nodes.end()) nodes_ = {own};
+        for (const int n : nodes)
+            if (n != own) nodes_.push_back(n);
         host_mapped_ = true;   // so that make() tries
         host_mapped_ = make(Place::host, granule_, trial) == CUDA_SUCCESS;
         if (host_mapped_) {
@@ -49,16 +56,14 @@ class VmmBacking final : public Backing {
         if (place == Place::host && !host_mapped_) {
             return driver_.cuMemHostAlloc(&out.cpu, bytes, CU_MEMHOSTALLOC_PORTABLE);
         }
-        CUmemAllocationProp prop = property(place);
-        const auto create = [&] { return driver_.cuMemCreate(&out.handle, bytes, &prop, 0); };
-        CUresult result = create();
-        if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) result = insist_ready(create);
+        CUresult result = create(place, bytes, out);
         if (result != CUDA_SUCCESS) return result;
         result = insist([&] { return driver_.cuMemAddressReserve(&out.alias, bytes, 0, 0, 0); });
         if (result == CUDA_SUCCESS) {
             result = insist_ready([&] { return driver_.cuMemMap(out.alias, bytes, 0, out.handle, 0); });
             if (result == CUDA_SUCCESS) {
-                result = allow(out.alias, bytes, place == Place::host);
+                result = allow(out.alias, bytes);
+                if (result == CUDA_SUCCESS && place == Place::host) result = allow_cpu(out.alias, bytes, out.node);
                 if (result == CUDA_SUCCESS) {
                     if (place == Place::host) out.cpu = reinterpret_cast<void*>(out.alias);
                     return CUDA_SUCCESS;
@@ -91,8 +96,15 @@ class VmmBacking final : public Backing {
             if (result != CUDA_SUCCESS) break;
             offset += frame->bytes;
         }
+        if (result == CUDA_SUCCESS) result = allow(at, offset);
         // Copies from and to host memory may be the CPU's, wherever it is mapped.
-        if (result == CUDA_SUCCESS) result = allow(at, offset, !frames.empty() && frames.front()->place == Place::host);
+        std::size_t begin = 0;
+        for (std::size_t i = 0, end = 0; i < frames.size() && result == CUDA_SUCCESS && frames[i]->place == Place::host; ++i) {
+            end += frames[i]->bytes;
+            if (i + 1 < frames.size() && frames[i + 1]->node == frames[i]->node) continue;
+            result = allow_cpu(at + begin, end - begin, frames[i]->node);
+            begin = end;
+        }
         if (result == CUDA_SUCCESS && !readers_.empty()) result = allow_again(at, offset);
         if (result != CUDA_SUCCESS && offset) unmap(at, offset);
         return result;
@@ -141,6 +153,20 @@ class VmmBacking final : public Backing {
     }
     void free_range(CUdeviceptr at, std::size_t bytes) const { insist([&] { return driver_.cuMemAddressFree(at, bytes); }); }
     void release(CUmemGenericAllocationHandle handle) const { insist([&] { return driver_.cuMemRelease(handle); }); }
+    // On the node that had memory last: looking for it may take the kernel long.
+    CUresult create(Place place, std::size_t bytes, Frame& out) {
+        CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+        for (std::size_t tried = 0; tried < (place == Place::host ? nodes_.size() : 1); ++tried) {
+            const CUmemAllocationProp prop = property(place);
+            const auto once = [&] { return driver_.cuMemCreate(&out.handle, bytes, &prop, 0); };
+            result = once();
+            if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) result = insist_ready(once);
+            if (place == Place::host) out.node = nodes_[next_node_];
+            if (result == CUDA_SUCCESS || place == Place::device) break;
+            next_node_ = (next_node_ + 1) % nodes_.size();
+        }
+        return result;
+    }
     CUmemAllocationProp property(Place place) const {
         CUmemAllocationProp prop{};
         prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -150,29 +176,27 @@ class VmmBacking final : public Backing {
             prop.allocFlags.gpuDirectRDMACapable = rdma_;
         } else {
             prop.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
-            prop.location.id = node_;
+            prop.location.id = nodes_[next_node_];
         }
         return prop;
     }
 
-    // The device's access, and where asked the CPU's: two calls, for the driver wants them apart.
-    CUresult allow(CUdeviceptr at, std::size_t bytes, bool cpu) const {
+    // The device's access, and apart, as the driver wants it, the CPU's.
+    CUresult allow(CUdeviceptr at, std::size_t bytes) const { return allow(at, bytes, {CU_MEM_LOCATION_TYPE_DEVICE, device_}); }
+    CUresult allow_cpu(CUdeviceptr at, std::size_t bytes, int node) const { return allow(at, bytes, {CU_MEM_LOCATION_TYPE_HOST_NUMA, node}); }
+    CUresult allow(CUdeviceptr at, std::size_t bytes, CUmemLocation who) const {
         CUmemAccessDesc access{};
-        access.location = {CU_MEM_LOCATION_TYPE_DEVICE, device_};
+        access.location = who;
         access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        auto set = [&] { return insist_ready([&] { return driver_.cuMemSetAccess(at, bytes, &access, 1); }); };
-        CUresult result = set();
-        if (result != CUDA_SUCCESS || !cpu) return result;
-        access.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
-        access.location.id = node_;
-        return set();
+        return insist_ready([&] { return driver_.cuMemSetAccess(at, bytes, &access, 1); });
     }
 
     const Driver& driver_;
     CUdevice device_;
     std::vector<CUmemAccessDesc> readers_;  // other devices, with access or (once they had it) without
     std::size_t granule_ = 0;
-    int node_ = 0;
+    std::vector<int> nodes_;                // the device's own first
+    std::size_t next_node_ = 0;
     bool rdma_ = false;
     bool exportable_ = false;
     bool host_mapped_ = false;
@@ -180,9 +204,9 @@ class VmmBacking final : public Backing {
 
 }  // namespace
 
-std::unique_ptr<Backing> make_vmm_backing(const Driver& driver, CUdevice device) {
+std::unique_ptr<Backing> make_vmm_backing(const Driver& driver, CUdevice device, const std::vector<int>& nodes) {
     auto backing = std::make_unique<VmmBacking>(driver, device);
-    if (!backing->start()) return nullptr;
+    if (!backing->start(nodes)) return nullptr;
     return backing;
 }
 

@@ -52,7 +52,7 @@ DevicePager* Pager::device(CUdevice device) {
     if (unusable_[device] || arena_failed_) return nullptr;
     CUdevice current = -1;
     if (insist([&] { return driver_.cuCtxGetDevice(&current); }) != CUDA_SUCCESS || current != device) return nullptr;
-    auto backing = make_vmm_backing(driver_, device);
+    auto backing = make_vmm_backing(driver_, device, settings_.host_nodes);
     if (!backing) {
         unusable_[device] = true;
         sink_.line(Sink::Level::warn, "device " + std::to_string(device) +

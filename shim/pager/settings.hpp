@@ -11,6 +11,7 @@ struct Settings {
     std::size_t device_budget = 0;   // bytes of device frames; 0: what is free when the device is first used, less a reserve
     double device_share = 0;         // if not 0: this share of the device's memory instead
     std::size_t host_budget = 0;     // bytes of pinned host frames
+    std::vector<int> host_nodes;     // NUMA nodes that they may lie on, when the device's own is full
     std::size_t small_below = 0;     // allocations smaller than this live in slabs; 0: half a granule
     double verify = 0.01;            // share of moves whose bytes are hashed again once they have been checked `always_verify` times
     std::uint64_t always_verify = 256;

@@ -145,6 +145,8 @@ bool Session::start() {
     // Where the kernel does not say, the physical pages that are free now.
     const Bytes available = host::usable_memory().value_or(Bytes(sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE)));
     settings.host_budget = static_cast<std::size_t>(options_.host_budget.resolve(available, available).value);
+    const char* const nodes = std::getenv("UDNNMEM_TEST_NODES");   // as node_list() reads them
+    settings.host_nodes = nodes ? host::node_list(nodes) : host::memory_nodes();
     settings.verify = options_.verify;
     settings.lazy_free = options_.lazy_free;
     settings.measure_link = true;

@@ -30,6 +30,9 @@ def main():
         done = Run(PROGRAM, environment(preload=True, SOFTGPU_MEMORY="3MiB", SOFTGPU_HOST_FRAMES=how, UDNNMEM_VERIFY=1), limit=60)
         suite.check(done.status == 0 and done.output == plain.output and done.report and done.report["faults"] == 0, f"{what}: the same words, no fault", done.tail())
         suite.check("manages device 0" in done.error and re.search(r"moved [1-9]\S* MiB in.*; 0 launches served from host frames", done.error), f"{what}: moved, and nothing runs from there", done.tail())
+    # The device's own node of the host has little memory, and the driver takes none of another by itself.
+    done = Run(PROGRAM, environment(preload=True, SOFTGPU_MEMORY="3MiB", SOFTGPU_NUMA="1048576,67108864", UDNNMEM_TEST_NODES="0-1", UDNNMEM_VERIFY=1), limit=60)
+    suite.check(done.status == 0 and done.output == plain.output and done.report and done.report["faults"] == 0 and done.report["device_bytes_peak"] <= 3 << 20, "a node that is full: the same words, within the memory", f"    {done.report}\n{done.tail()}")
     plain = Run(PROGRAM, environment(SOFTGPU_MEMORY="64MiB", SOFTGPU_SM=60))
     done = Run(PROGRAM, environment(preload=True, SOFTGPU_MEMORY="3MiB", SOFTGPU_SM=60, UDNNMEM_VERIFY=1), limit=60)
     suite.check(done.status == 0 and done.output == plain.output and done.output, "an old card: the same words", done.tail())

@@ -52,6 +52,7 @@ struct Options {
     std::uint64_t card = 0;  // in the devices' UUIDs: the same in all processes with one SOFTGPU_CARD, else this process' own
     int sm = 75;
     bool shuffle = false;  // SOFTGPU_SEED was given
+    std::vector<std::uint64_t> numa;   // SOFTGPU_NUMA: bytes of each node of the host; empty: one node, without end
     std::uint64_t seed = 0;
     bool strict = true;
     std::uint64_t assert_bytes = 0;  // 0: no limit

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -160,7 +162,25 @@ CUresult make_frame(std::uint64_t bytes, std::uint64_t counted, int device, bool
     return CUDA_SUCCESS;
 }
 
+namespace {
+std::array<std::atomic<std::uint64_t>, 8>& taken_of_nodes() {
+    static std::array<std::atomic<std::uint64_t>, 8> taken;
+    return taken;
+}
+}  // namespace
+
+bool is_node(int node) { return node >= 0 && node < static_cast<int>(std::clamp<std::size_t>(options().numa.size(), 1, 8)); }
+
+bool take_node(int node, std::uint64_t bytes) {
+    if (options().numa.empty()) return true;
+    auto& taken = taken_of_nodes()[static_cast<std::size_t>(node)];
+    if (taken.fetch_add(bytes) + bytes <= options().numa[static_cast<std::size_t>(node)]) return true;
+    taken.fetch_sub(bytes);
+    return false;
+}
+
 Frame::~Frame() {
+    if (node >= 0) taken_of_nodes()[static_cast<std::size_t>(node)].fetch_sub(extent.bytes);
     auto& m = memory();
     if (extent.fd < 0) return;
     if (extent.fd != m.fd) {

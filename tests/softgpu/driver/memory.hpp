@@ -39,8 +39,13 @@ struct Frame {
     bool is_handle = false;  // made by cuMemCreate or by an import
     CUmemAllocationProp properties{};
     int handle_references = 0;
+    int node = -1;           // of the host, whose bytes it counts against; see take_node()
     ~Frame();
 };
+
+// Whether that node of the host has so much left, strictly: no other node helps out. Then it has less.
+bool take_node(int node, std::uint64_t bytes);
+bool is_node(int node);
 
 enum class Kind { linear, pool, pinned, managed, registered, global, mapping, ipc };
 

@@ -130,6 +130,12 @@ Options* read_options() {
     if (const char* text = std::getenv("SOFTGPU_REPORT")) o->report = text;
     if (const char* text = std::getenv("SOFTGPU_TIMELINE")) o->timeline = text;
     o->workers = static_cast<int>(env_number("SOFTGPU_WORKERS", 2, 1, 64));
+    if (const char* text = std::getenv("SOFTGPU_NUMA"); text && *text) {  // BYTES,BYTES...
+        char* end = const_cast<char*>(text) - 1;
+        do o->numa.push_back(std::strtoull(end + 1, &end, 10));
+        while (*end == ',');
+        if (*end) bad_option("SOFTGPU_NUMA", text, "the bytes of each node, with commas between");
+    }
     if (const char* text = std::getenv("SOFTGPU_FAIL"); text && *text) {  // NAME:N[:ERROR[:TIMES]]
         std::string all = text;
         auto first = all.find(':');

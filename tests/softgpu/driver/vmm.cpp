@@ -43,7 +43,7 @@ bool host_frames(const char* how) {
 
 bool valid_location(const CUmemLocation& l) {
     if (l.type == CU_MEM_LOCATION_TYPE_DEVICE) return l.id >= 0 && l.id < options().devices;
-    if (l.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) return l.id == 0;
+    if (l.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) return is_node(l.id);
     return false;
 }
 
@@ -95,8 +95,10 @@ SOFTGPU_API cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size, const
     if (p->requestedHandleTypes & ~static_cast<int>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) return CUDA_ERROR_NOT_SUPPORTED;
     bool host = p->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
     if (host && host_frames("0")) return CUDA_ERROR_NOT_SUPPORTED;
+    if (host && !take_node(p->location.id, size)) return CUDA_ERROR_OUT_OF_MEMORY;
     std::shared_ptr<Frame> frame;
     TRY(make_frame(size, size, host ? 0 : p->location.id, host, &frame));
+    if (host && !options().numa.empty()) frame->node = p->location.id;
     frame->is_handle = true;
     frame->exportable = p->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     frame->properties = *p;
@@ -200,13 +202,13 @@ SOFTGPU_API cuMemSetAccess(CUdeviceptr a, size_t size, const CUmemAccessDesc* de
     REQUIRE(!found.empty());
     for (std::size_t i = 0; i < count; ++i) {
         auto& l = desc[i].location;
-        bool cpu = l.type == CU_MEM_LOCATION_TYPE_HOST || (l.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && l.id == 0);
+        bool cpu = l.type == CU_MEM_LOCATION_TYPE_HOST || (l.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && is_node(l.id));
         REQUIRE(cpu || (l.type == CU_MEM_LOCATION_TYPE_DEVICE && l.id >= 0 && l.id < options().devices));
         REQUIRE(desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
                 desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         if (cpu)
             for (Range* r : found)
-                if (!r->frame->host) return CUDA_ERROR_NOT_SUPPORTED;
+                if (!r->frame->host || (l.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && l.id != r->frame->properties.location.id)) return CUDA_ERROR_NOT_SUPPORTED;
     }
     // Whole mappings: access of part of a handle does not exist.
     REQUIRE(found.front()->address == a && found.back()->address + found.back()->mapped == a + size);
