@@ -129,6 +129,10 @@ class Executor {
         if (replayer->keeps()) [[unlikely]] restore_now();
         forget_functions();
     }
+    // A stream waits for a value, or for the host: another stream or thread may order what it runs, whichever was told first.
+    void gating() noexcept {
+        if (!gates_.load(std::memory_order_relaxed)) gates_.store(true, std::memory_order_relaxed);
+    }
     // An op runs that is not told, because a stream captures: nobody knows what it writes. It still follows replays.
     void untold() noexcept {
         replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
@@ -310,6 +314,7 @@ class Executor {
     std::mutex proof_mutex_;                        // after mutex_, where both are
     CoursePointer proving_;                         // under proof_mutex_
     std::atomic<bool> proves_{false};               // there is one
+    std::atomic<bool> gates_{false};                // gating() was called
 
     std::mutex job_mutex_;                          // taken last
     std::condition_variable job_ready_, ended_;

@@ -98,6 +98,11 @@ bool Executor::look_at_proof(Course& course) {
         if (proven) {
             replayer_.load()->refuse_denied(*course.known);
             find_versions(*course.known, course.sequence);
+            // What an op reads may be another version than the order of telling says: a replay in its place would show that.
+            const bool one_stream = std::all_of(course.sequence.steps.begin(), course.sequence.steps.end(), [](const Sequence::Step& s) { return s.stream == 0; });
+            if (gates_.load() && !one_stream)
+                for (replay::KnownOp& op : course.known->ops)
+                    if (op.proven) op.trials = std::max(op.trials, 1);
             settings_.say("sequence " + std::to_string(course.id) + ": " + summary_of(*course.known));
         }
         course.proof = nullptr;

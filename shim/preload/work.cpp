@@ -105,6 +105,7 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
     op.kernel = w.kind == WorkKind::kernel;
     executor::Executor* const plan = plan_of(*s, w.stream);
     executor::Executor::Place place;
+    if (plan && (w.kind == WorkKind::memop || w.kind == WorkKind::host)) plan->gating();
     try {
         for (std::uint32_t i = 1; i < w.part_count; ++i) op.also.push_back(&p.streams().slot(w.parts[i].stream));
         if (w.kind == WorkKind::copy)

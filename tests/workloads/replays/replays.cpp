@@ -88,13 +88,13 @@ struct Chain {
     CHECK(cuMemsetD32(extra + kSmall * 4, 9, kSmall));
     for (CUdeviceptr p : {state, gradient, wide}) CHECK(cuMemsetD32(p, 5, g_words));
     CHECK(cuMemsetD32(extra, 3, kSmall));
-    if (in_streams() || kind == "helper" || gated()) CHECK(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
+    if (in_streams() || kind == "helper" || kind == "told_early" || gated()) CHECK(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
     if (kind == "random_streams") lanes.resize(seed % 4 == 1 ? 12 : 3);
     for (CUstream& lane : lanes) CHECK(cuStreamCreate(&lane, CU_STREAM_NON_BLOCKING));
-    if (in_streams() || kind == "helper") {
+    if (in_streams() || kind == "helper" || kind == "told_early") {
       for (CUevent* event : {&made, &read}) CHECK(cuEventCreate(event, CU_EVENT_DISABLE_TIMING));
     }
-    if (kind == "pinned" || gated()) {
+    if (kind == "pinned" || kind == "told_early" || gated()) {
       CHECK(cuMemHostAlloc(reinterpret_cast<void**>(&pinned), kSmall * 4, CU_MEMHOSTALLOC_DEVICEMAP));
       CHECK(cuMemHostGetDevicePointer(&pinned_at, pinned, 0));
     }
@@ -150,7 +150,7 @@ struct Chain {
     else if (kind == "copied") CHECK(cuMemcpyDtoDAsync(out, in, g_words * 4, stream));
     else if (kind == "filled") CHECK(cuMemsetD32Async(out, salt, g_words, stream)), launch("update", in, out, extra, g_words, salt);
     else if (kind == "varying" || kind == "rare_scalar" || kind == "evaluated" || kind == "captured" || kind == "streams" || kind == "two_streams" || kind == "second_device" || kind == "counter" || kind == "exiting" || kind == "outlived" || kind == "bursts" || kind == "held" || kind == "held_longer" || kind == "reaper" || kind == "escaped" || kind == "escapes" || kind == "exported" || gated()) activation("pure", in, out);
-    else if (kind == "helper") activation("pure", input, out);
+    else if (kind == "helper" || kind == "told_early") activation("pure", input, out);
     else if (kind == "chosen") activation("pure", iteration > 24 && l == 6 ? x[3] : in, out);
     else if (kind == "ends") activation("with_state", in, out), launch("over", few, few + kSmall * 4, salt);
     // What activations are made of is overwritten by an op that looks like one that overwrites something else.
@@ -297,6 +297,15 @@ struct Chain {
     reached.notify_one();
     helper.join();
     CHECK(cuStreamWaitEvent(stream, read, 0));
+  }
+
+  // What all activations are made of is overwritten behind a gate that opens when they are made: told before them, done after them.
+  void overwrite_behind_gate() {
+    CHECK(cuEventRecord(made, stream));
+    CHECK(cuStreamWaitEvent(beside, made, 0));
+    CHECK(cuStreamWaitValue32(beside, pinned_at, static_cast<unsigned>(iteration) + 1, CU_STREAM_WAIT_VALUE_EQ));
+    CHECK(cuMemsetD32Async(input, 77, g_words, beside));
+    CHECK(cuEventRecord(read, beside));
   }
 
   size_t loaded_bytes() const { return (kind == "gated_small" ? kSmall : g_words) * 4; }
@@ -508,11 +517,13 @@ struct Chain {
     for (unsigned i = 0; i < g_words; i++) host[i] = fill_word(i, static_cast<unsigned>(iteration));
     const bool turns = kind == "two_streams";
     if (turns) turn();
+    if (kind == "told_early" && iteration) CHECK(cuStreamWaitEvent(stream, read, 0));
     ordered({}, {input}, [&] { CHECK(cuMemcpyHtoDAsync(input, host.data(), g_words * 4, stream)); });
     if (turns) turn();
     if (kind == "neighbour") CHECK(cuMemsetD32Async(extra + kSmall * 4, static_cast<unsigned>(iteration), kSmall, stream));
     if (kind == "table_writer") launch("make_table", extra, wide);
     x[0] = input;
+    if (kind == "told_early") overwrite_behind_gate();
     if (kind == "graphs" || kind == "lasting_graphs") iterate_by_graphs();
     else if (at_random()) iterate_at_random();
     else for (int l = 0; l < kLayers; l++) {
@@ -522,6 +533,7 @@ struct Chain {
       forward(l);
       if (reaper.joinable() && l == 3) reaper.join();
     }
+    if (kind == "told_early") CHECK(cuStreamWriteValue32(stream, pinned_at, static_cast<unsigned>(iteration) + 1, CU_STREAM_WRITE_VALUE_DEFAULT));
     if (made) CHECK(cuEventRecord(made, stream));
     if (kind == "escaped" || kind == "escaped_small" || (kind == "escapes" && iteration >= 25)) write_elsewhere();
     if (iteration == 30 && kind == "captured") overwrite_beside_capture();
