@@ -477,12 +477,22 @@ void Executor::after(const Place& place, const pager::Op& op) noexcept try {
         if (tried) proving_->proof->after(step, op.stream);
         if (tried && proving_->proof->queued()) queued = proving_->proof->number();
     }
-    std::lock_guard lock(mutex_);
-    if (!still_at(place) || !on()) return;
+    bool marks = false;
+    {
+        std::lock_guard lock(mutex_);
+        if (still_at(place) && on()) marks = give_orders(place, op, queued, tried);
+    }
+    if (marks) pager_.streams().mark(*op.slot);   // which may wait for room in the stream: other threads go on meanwhile
+} catch (...) {
+}
+
+// With mutex_ held. Whether the op's end has to be known.
+bool Executor::give_orders(const Place& place, const pager::Op& op, std::uint64_t queued, bool tried) {
+    const std::int32_t step = place.step;
     WriteWatch* const watch = active_->watch.get();
     if (watch && watch->queued() && !active_->watched) queued = active_->watched = pager_.streams().now();
     active_->awaited = std::max(active_->awaited, queued);
-    if (op.slot->marked.load(std::memory_order_relaxed) < active_->awaited) pager_.streams().mark(*op.slot);
+    const bool awaited = op.slot->marked.load(std::memory_order_relaxed) < active_->awaited;
     if ((watch && watch->at_work()) || tried) whole_ = false;   // that takes its time
     if (step == 0) {
         timer_.begin(op.stream, active_->tag(whole_ && last_ == active_), whole_);
@@ -490,14 +500,11 @@ void Executor::after(const Place& place, const pager::Op& op) noexcept try {
         whole_ = true;
     }
     const Rows* rows = active_->rows();
-    if (!rows || static_cast<std::size_t>(step) + 1 >= rows->begin.size()) return;
+    if (!rows || static_cast<std::size_t>(step) + 1 >= rows->begin.size()) return awaited;
     const std::uint64_t number = op.slot->last_op.load(std::memory_order_acquire);
     recent_[clock_ % kRecent] = {clock_, number, op.slot};
-    const bool marks = rows->marked[static_cast<std::size_t>(step)];
     const std::uint32_t from = rows->begin[static_cast<std::size_t>(step)], to = rows->begin[static_cast<std::size_t>(step) + 1];
-    if (from == to && !marks) return;
-    pager_.streams().mark(*op.slot);
-    if (from == to) return;
+    if (from == to) return awaited || rows->marked[static_cast<std::size_t>(step)];
     orders_.clear();
     for (std::uint32_t i = from; i < to; ++i) {
         const Rows::Entry& entry = rows->entries[i];
@@ -510,7 +517,7 @@ void Executor::after(const Place& place, const pager::Op& op) noexcept try {
         else orders_.push_back({entry.kind, b, b->id, used});
     }
     if (!orders_.empty()) device_->order(orders_.data(), orders_.size());
-} catch (...) {
+    return true;
 }
 
 bool Executor::acts_after(const Place& place) {

@@ -243,6 +243,7 @@ class Executor {
     void pass(const char* name, const Seen& seen, const pager::Op& op);
     void open_passage();
     void look_ahead(Place& place, pager::Op& op);
+    bool give_orders(const Place& place, const pager::Op& op, std::uint64_t queued, bool tried);
     // Whether it is a step, and no other op was told since: only then is what the active course knows that op's.
     bool still_at(const Place& place) const { return active_ && place.step != Follower::nowhere && place.op == ops_; }
     void note_epoch(Place& place, const pager::Op& op, bool goes_on);

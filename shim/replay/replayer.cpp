@@ -309,7 +309,7 @@ CUresult Replayer::restore_all(bool waits, std::uint64_t iteration) {
         auto at = entries_.begin();
         while (at != entries_.end() && !(earlier(*at) && current(at))) ++at;
         if (at == entries_.end()) break;
-        result = on_our_own(waits, [&](CUstream on) { return compute(at->first, on); });
+        result = on_our_own(false, [&](CUstream on) { return compute(at->first, on); });
     }
     if (result == CUDA_SUCCESS) std::erase_if(entries_, earlier);   // orders that came before were called off
     erase_untried(earlier);
