@@ -76,13 +76,17 @@ Replayer::Drop Replayer::may_drop(std::shared_ptr<Known> known, std::shared_ptr<
     const Part& part = found->second;
     if (fresh) found->second = part_for(*known, *slice, {logical});
     bool makes_it = false, tries = false;
-    std::uint64_t frees_then = UINT64_MAX;
+    std::uint64_t frees_then = UINT64_MAX, made_then = 0;
     for (const std::int32_t k : part.ops) {
         KnownOp& op = known->ops[static_cast<std::size_t>(k)];
         if (!op.proven || op.captured != iteration || !op.was_submitted(iteration)) return Drop::no;
         tries |= op.trials > 0;
         frees_then = std::min(frees_then, op.frees_then);
-        for (std::uint32_t u = 0; u < op.uses.size(); ++u) makes_it |= op.uses[u].writes && op.uses[u].buffer == logical && pager_.find(op.base(u)) == b;
+        for (std::uint32_t u = 0; u < op.uses.size(); ++u) {
+            if (!op.uses[u].writes || op.uses[u].buffer != logical || pager_.find(op.base(u)) != b) continue;
+            makes_it = true;
+            made_then = std::max(made_then, op.frees_then);
+        }
     }
     for (const Part::Input& input : part.inputs) {
         const CUdeviceptr at = known->ops[static_cast<std::size_t>(input.op)].base(input.use);
@@ -90,7 +94,7 @@ Replayer::Drop Replayer::may_drop(std::shared_ptr<Known> known, std::shared_ptr<
         if (at == b->base || known->ops[static_cast<std::size_t>(input.op)].uses[input.use].writes) return Drop::no;   // it is not what it was
         entry.inputs.push_back(at);
     }
-    if (const auto freed = freed_.find(b->base); !makes_it || (freed != freed_.end() && freed->second > frees_then)) return Drop::no;
+    if (const auto freed = freed_.find(b->base); !makes_it || (freed != freed_.end() && freed->second > made_then)) return Drop::no;
     (tries ? untried_ : entries_)[b] = std::move(entry);
     any_.store(true);
     return tries ? Drop::tries : Drop::yes;
