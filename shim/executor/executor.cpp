@@ -305,7 +305,7 @@ void Executor::releasing_now(CUdeviceptr address, CUstream stream, bool in_order
     replay::Replayer& replayer = *replayer_.load();
     if (replayer.freed(address)) {
         // A drop that another thread had remembered may not be ordered yet: once the lock was free it is, and can be taken back.
-        replayer.restore_all(false, new_epoch());
+        if (replayer.restore_all(false, new_epoch()) != CUDA_SUCCESS) replayer.lose_readers(address);   // there is no memory for it
     }
     if (in_order) replayer.follow_users(address, stream);   // who has the memory next on the stream comes behind replays, too
 } catch (...) {

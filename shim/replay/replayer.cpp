@@ -332,12 +332,12 @@ CUresult Replayer::restore_all(bool waits, std::uint64_t iteration) {
 }
 
 bool Replayer::freed(CUdeviceptr address) {
-    const auto reads = [address](const Entry& e) { return std::find(e.inputs.begin(), e.inputs.end(), address) != e.inputs.end(); };
+    const auto is_read = [address](const auto& e) { return reads(e.second, address); };
     std::lock_guard lock(mutex_);
     freed_[address] = ++frees_;
-    erase_untried([&](const auto& e) { return reads(e.second); });
+    erase_untried(is_read);
     purge();
-    if (std::any_of(entries_.begin(), entries_.end(), [&](const auto& e) { return reads(e.second); })) return true;
+    if (std::any_of(entries_.begin(), entries_.end(), is_read)) return true;
     // Nobody wants what it held; computed again meanwhile, it would be so in memory that may be another's by then.
     for (auto it = entries_.begin(); it != entries_.end(); ++it) {
         if (it->first->base != address) continue;
@@ -348,6 +348,12 @@ bool Replayer::freed(CUdeviceptr address) {
     }
     note_any();
     return false;
+}
+
+void Replayer::lose_readers(CUdeviceptr address) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(entries_, [address](const auto& e) { return reads(e.second, address); });
+    note_any();
 }
 
 std::string Replayer::why_stopped() {

@@ -20,6 +20,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -92,6 +93,8 @@ class Replayer final : public pager::Restorer {
     // The allocation at `address` is about to be freed: neither it nor what reads it is dropped from now on. True: something that is
     // dropped, or was to be, does read it, and has to be computed again first. If it is dropped itself, that is all it comes to.
     bool freed(CUdeviceptr address);
+    // ... which could not be done. What reads it is lost: an op that names it is refused, and it is not computed again from what is there then.
+    void lose_readers(CUdeviceptr address);
     // What the op does comes after the replays of what it names: with the lease open, all of them. Not CUDA_SUCCESS: that could not
     // be done.
     CUresult follow_replays(const pager::Op& op) {
@@ -173,6 +176,7 @@ class Replayer final : public pager::Restorer {
         Replayer& r_;
         const std::size_t lane_;
     };
+    static bool reads(const Entry& e, CUdeviceptr at) { return std::find(e.inputs.begin(), e.inputs.end(), at) != e.inputs.end(); }
     bool current(Entries::iterator at) const { return at->first->dropped.load() && at->first->id == at->second.id; }
     bool takes_replays(CUstream stream) const;
     template <class Work>
