@@ -34,7 +34,7 @@ def preloaded(libraries=SOFTGPU, cwd=None, **options):
 def options():
     for variable, value, wanted in (("UDNNMEM_BUDGET", "12Gig", "expected a size such as 12GiB, 800MiB, 60% or auto; unset it for the default, auto"),
                                     ("UDNNMEM_BUDGET", "12", "expected a unit behind it: did you mean 12GiB?"), ("UDNNMEM_BUDGET", "1KiB", "expected at least 64KiB"),
-                                    ("UDNNMEM_HOST_BUDGET", "-1", "expected a size"), ("UDNNMEM_HOST_BUDGET", "64", "did you mean 64GiB?"), ("UDNNMEM_POLICY", "magic", "expected demand, belady"),
+                                    ("UDNNMEM_HOST_BUDGET", "-1", "expected a size"), ("UDNNMEM_HOST_BUDGET", "64", "expected a unit behind it: did you mean 64GiB?"), ("UDNNMEM_POLICY", "magic", "expected demand, belady"),
                                     ("UDNNMEM_VERIFY", "2", "expected a share from 0 to 1"), ("UDNNMEM_DEBUG", "loud", "expected error, warn, info or trace"),
                                     ("UDNNMEM_TRACE", "%x", "expected %h (host)"), ("UDNNMEM_DISABLE", "perhaps", "expected 1 or 0")):
         case(f"{variable}={value}", [f"{variable}={value}: {wanted}"], preloaded(**{variable: value}))

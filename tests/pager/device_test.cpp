@@ -159,7 +159,7 @@ TEST_CASE("nothing begins to move while an op that may touch anything waits") {
     REQUIRE(p.pager->enter(over) == CUDA_SUCCESS);
     CUresult launched = CUDA_ERROR_UNKNOWN;
     std::thread waits([&] { launched = p.launch_everything(3); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));   // so that it does
     const Order out{Order::Kind::evict, p.at(other), p.at(other)->id, p.pager->ops()};
     p.device->order(&out, 1);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

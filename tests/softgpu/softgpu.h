@@ -31,6 +31,7 @@ void softgpu_stats(struct softgpu_stats* stats);
 struct softgpu_watcher {
     void (*submitted)(uint64_t op);  /* on the thread that submits it; calls no driver */
     void (*ended)(uint64_t op, const char* kind, int64_t begin_ns, int64_t end_ns);  /* "kernel", "copy", "memset"; the clock of events */
+    void (*called)(void);  /* a thread is about to leave the driver; of cuCtxGetCurrent alone */
 };
 void softgpu_watch(const struct softgpu_watcher* watcher);
 /* Now, on that clock. */

@@ -70,7 +70,16 @@ void ended(std::uint64_t op, const char* kind, std::int64_t begin, std::int64_t 
     s.ended.push_back({op, kind, begin, end});
     if (const auto found = s.external.find(op); found != s.external.end()) s.all.emplace_back(found->second, s.ended.back());
 }
-const softgpu_watcher watcher{submitted, ended};
+void called() {
+    State& s = state();
+    if (!s.domain || s.finalised) return;
+    for (const auto site : {CUPTI_API_ENTER, CUPTI_API_EXIT}) {
+        CUpti_CallbackData data{};
+        data.callbackSite = site;
+        s.callback(s.user, CUPTI_CB_DOMAIN_DRIVER_API, 0, &data);
+    }
+}
+const softgpu_watcher watcher{submitted, ended, called};
 
 void watch(const softgpu_watcher* who) {
     void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -165,16 +174,14 @@ EXPORT cuptiFinalize(void) {
     s.finalised = true, s.subscribed = false, s.until = monotonic();
     return CUPTI_SUCCESS;
 }
-// The driver is called at once: an entry and an exit of cuCtxGetCurrent.
-EXPORT cuptiEnableDomain(std::uint32_t on, CUpti_SubscriberHandle, CUpti_CallbackDomain domain) {
+// Another thread is in the driver meanwhile: whoever ends CUPTI then does so under the feet of this one.
+EXPORT cuptiEnableDomain(std::uint32_t on, CUpti_SubscriberHandle, CUpti_CallbackDomain) {
     ENTER;
     State& s = state();
     s.domain = on;
-    for (const auto site : {CUPTI_API_ENTER, CUPTI_API_EXIT}) {
-        CUpti_CallbackData data{};
-        data.callbackSite = site;
-        if (on && !s.finalised) s.callback(s.user, domain, 0, &data);
-    }
+    called();
+    std::lock_guard lock(s.mutex);
+    s.late += s.finalised;
     return CUPTI_SUCCESS;
 }
 EXPORT cuptiActivityEnable(CUpti_ActivityKind kind) {

@@ -168,6 +168,7 @@ SOFTGPU_API cuCtxGetCurrent(CUcontext* out) {
     ENTER(cuCtxGetCurrent);
     REQUIRE(out);
     *out = current_context();
+    tell_leaving();
     return CUDA_SUCCESS;
 }
 SOFTGPU_API cuCtxGetDevice(CUdevice* out) {

@@ -395,6 +395,10 @@ void wait(const OpRef& op) {
     while (!op->done.load(std::memory_order_acquire)) op->done.wait(0, std::memory_order_acquire);
 }
 
+void tell_leaving() {
+    if (const softgpu_watcher* w = watcher.load(); w && w->called) w->called();
+}
+
 }  // namespace softgpu
 
 extern "C" __attribute__((visibility("default"))) void softgpu_watch(const struct softgpu_watcher* watcher) { softgpu::watcher = watcher; }

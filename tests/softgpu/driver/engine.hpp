@@ -54,4 +54,7 @@ OpRef submit_locked(CUcontext context, CUstream stream, std::shared_ptr<Work> wo
 void wait(const OpRef& op);
 inline bool is_done(const OpRef& op) { return !op || op->done.load(std::memory_order_acquire); }
 
+// To whoever watches: a call is over.
+void tell_leaving();
+
 }  // namespace softgpu
