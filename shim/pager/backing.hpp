@@ -58,7 +58,8 @@ class Backing {
     virtual CUresult copy_in(const Frame& device, const Frame& host, Piece, CUstream) = 0;
 };
 
-// `device`: the ordinal; `nodes`: NUMA nodes that host frames may lie on when the device's own has no memory left. Null if the device has no virtual memory management, or no stream there says when a copy has ended.
+// `device`: the ordinal; `nodes`: NUMA nodes that host frames may lie on when the device's own has no memory left. Null if the device
+// has no virtual memory management, or no stream there says when a copy has ended.
 std::unique_ptr<Backing> make_vmm_backing(const Driver&, CUdevice, const std::vector<int>& nodes = {});
 
 }  // namespace udnnmem::pager
