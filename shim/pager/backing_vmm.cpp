@@ -160,7 +160,8 @@ class VmmBacking final : public Backing {
             const CUmemAllocationProp prop = property(place);
             const auto once = [&] { return driver_.cuMemCreate(&out.handle, bytes, &prop, 0); };
             result = once();
-            if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) result = insist_ready(once);
+            if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) result = once();
+            if (result == CUDA_ERROR_NOT_READY) result = insist_ready(once);
             if (place == Place::host) out.node = nodes_[next_node_];
             if (result == CUDA_SUCCESS || place == Place::device) break;
             next_node_ = (next_node_ + 1) % nodes_.size();
