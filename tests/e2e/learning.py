@@ -69,9 +69,11 @@ def main():
         suite.check(slow.after <= 1.01 * slow.plain, "then an iteration takes what it takes without the library", f"    {slow.after} ns, {slow.plain} without")
         quick = settled(lambda c: c.after <= 1.1 * c.plain, lambda: Costs(suite, folder, 100))
         suite.check(quick.after <= 1.1 * quick.plain, "also where launching takes longer than the ops", f"    {quick.after} ns, {quick.plain} without")
-        # Ops are timed by pairs of events until the iteration is found. Were there but one event a launch, the driver would say so.
-        done = Run([WORKLOADS / "player", folder / "program", MANY], environment(preload=True, SOFTGPU_MEMORY="64MiB", SOFTGPU_FAIL=f"cuEventRecord:{OPS * MANY}"))
-        suite.check(done.status == 0 and "SOFTGPU_FAIL: call" not in done.error, "then no event is recorded for a launch", done.tail())
+        # Ops are timed by pairs of events until the iteration is found. Were there but one event a launch, the driver would say so. On a
+        # crowded machine it may be found late, once.
+        silent = lambda run: run.status == 0 and "SOFTGPU_FAIL: call" not in run.error
+        done = settled(silent, lambda: Run([WORKLOADS / "player", folder / "program", MANY], environment(preload=True, SOFTGPU_MEMORY="64MiB", SOFTGPU_FAIL=f"cuEventRecord:{OPS * MANY}")))
+        suite.check(silent(done), "then no event is recorded for a launch", done.tail())
         print(f"{slow.added / 1e6:.3f} ms added by learning, {slow.added / slow.plain:.2f} iterations; then {slow.after / slow.plain:.4f} and {quick.after / quick.plain:.3f} of the time without the library")
     suite.finish()
 
