@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Drivers that refuse part of what paging likes to have: a large range of addresses, the first frame, pinned memory at once. The
-program runs managed all the same, with the same words, and no fault. And drivers that say once that they have no memory for a graph:
+program runs managed all the same, with the same words, and no fault. Likewise where calls on memory find the driver busy for a while,
+where one NUMA node of the host is full, and on a card of 2016. And drivers that say once that they have no memory for a graph:
 the call is made again, and the program does not hear of it (that memory is given up in between is not seen here)."""
 import pathlib, re, sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
