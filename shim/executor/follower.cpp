@@ -24,11 +24,12 @@ void Recent::push(const Seen& seen) {
     std::copy_n(seen.named.begin(), op.count, op.named);
 }
 
-Follower::Follower(const Sequence& sequence) : sequence_(sequence), bound_(sequence.persistent.size()), bound_in_(sequence.persistent.size()) {
+Follower::Follower(const Sequence& sequence) : sequence_(sequence), known_(sequence.persistent.size()) {
     settled_ = true;
-    for (std::size_t i = 0; i < bound_.size(); ++i) {
-        if (!sequence.lasts(i)) continue;
-        bound_[i] = {sequence.persistent[i], sequence.persistent[i] ? std::uint32_t{sequence.persistent[i]->id} : 0u};
+    for (std::size_t i = 0; i < known_.size(); ++i) {
+        known_[i].lasts = sequence.lasts(i);
+        if (!known_[i].lasts) continue;
+        known_[i].bound = {sequence.persistent[i], sequence.persistent[i] ? std::uint32_t{sequence.persistent[i]->id} : 0u};
         settled_ &= sequence.persistent[i] != nullptr;
     }
     if (settled_) settle();
@@ -36,8 +37,8 @@ Follower::Follower(const Sequence& sequence) : sequence_(sequence), bound_(seque
 
 void Follower::settle() {
     settled_ = true;
-    for (std::size_t i = 0; i < bound_.size(); ++i)
-        if (sequence_.lasts(i)) logical_[bound_[i].buffer] = static_cast<std::int32_t>(i);
+    for (std::size_t i = 0; i < known_.size(); ++i)
+        if (known_[i].lasts) logical_[known_[i].bound.buffer] = static_cast<std::int32_t>(i);
     std::vector<std::uint64_t> marks;
     for (const Sequence::Step& step : sequence_.steps) {
         std::uint64_t h = step.shape;
@@ -58,14 +59,14 @@ void Follower::settle() {
 }
 
 pager::Buffer* Follower::bound(std::int32_t i) const {
-    const Bound& b = bound_[static_cast<std::size_t>(i)];
+    const Bound& b = known_[static_cast<std::size_t>(i)].bound;
     return b.buffer && b.buffer->id == b.id ? b.buffer : nullptr;
 }
 
 // Between the iterations of a sequence that is not settled, nothing is known of it.
 void Follower::forget() {
     next_ = before_ = 0;
-    std::fill(bound_.begin(), bound_.end(), Bound());
+    for (Known& k : known_) k.bound = Bound(), k.latest = nullptr;
 }
 
 bool Follower::is(std::int32_t at, const Seen& seen) const {
@@ -74,11 +75,10 @@ bool Follower::is(std::int32_t at, const Seen& seen) const {
     for (std::uint32_t i = 0; i < step.count; ++i) {
         const auto b = static_cast<std::size_t>(sequence_.uses[step.first + i].buffer);
         const pager::Buffer* named = seen.named[i];
-        const Bound& known = bound_[b];
-        const bool lasts = sequence_.lasts(b);
-        if (lasts ? known.buffer != nullptr : bound_in_[b] == stretch_ && run_ && at) {
-            if (known.buffer != named || known.id != named->id) return false;
-        } else if ((!lasts || !settled_) && is_another(named, b, at)) {
+        const Known& known = known_[b];
+        if (known.lasts ? known.bound.buffer != nullptr : known.stretch == stretch_ && run_ && at) {
+            if (known.bound.buffer != named || known.bound.id != named->id) return false;
+        } else if ((!known.lasts || !settled_) && is_another(named, b, at)) {
             return false;
         } else if (!settled_ && named->capacity != static_cast<std::size_t>(sequence_.plan_trace.buffers[b].bytes.value)) {
             return false;
@@ -90,11 +90,13 @@ bool Follower::is(std::int32_t at, const Seen& seen) const {
 // Whether the buffer is known as another one than `b`, which has not come in this iteration: a program that writes there has
 // strayed, though the op looks the same.
 bool Follower::is_another(const pager::Buffer* named, std::size_t b, std::int32_t at) const {
+    const auto it_is = static_cast<std::int32_t>(b);
+    if (known_[b].bound.buffer == named && known_[b].latest && *known_[b].latest == it_is) return false;   // as in the iteration before, as a rule
     const auto known = logical_.find(named);
-    if (known == logical_.end() || known->second == static_cast<std::int32_t>(b)) return false;
-    const auto other = static_cast<std::size_t>(known->second);
-    if (bound_[other].buffer != named || bound_[other].id != named->id) return false;   // it was
-    return sequence_.lasts(other) || (bound_in_[other] == stretch_ && run_ && at);
+    if (known == logical_.end() || known->second == it_is) return false;
+    const Known& other = known_[static_cast<std::size_t>(known->second)];
+    if (other.bound.buffer != named || other.bound.id != named->id) return false;   // it was
+    return other.lasts || (other.stretch == stretch_ && run_ && at);
 }
 
 std::int32_t Follower::arrive(std::int32_t step, const Seen& seen) {
@@ -102,9 +104,12 @@ std::int32_t Follower::arrive(std::int32_t step, const Seen& seen) {
     if (!step || !run_) ++stretch_;
     for (std::uint32_t i = 0; i < known.count; ++i) {
         const auto b = static_cast<std::size_t>(sequence_.uses[known.first + i].buffer);
-        bound_[b] = {seen.named[i], seen.named[i]->id};
-        bound_in_[b] = stretch_;
-        logical_[seen.named[i]] = static_cast<std::int32_t>(b);
+        Known& k = known_[b];
+        pager::Buffer* const named = seen.named[i];
+        if (k.bound.buffer != named || !k.latest) k.latest = &logical_[named];
+        k.bound = {named, named->id};
+        k.stretch = stretch_;
+        *k.latest = static_cast<std::int32_t>(b);
     }
     ++run_;
     next_ = step + 1 == static_cast<std::int32_t>(sequence_.steps.size()) ? 0 : step + 1;
@@ -133,7 +138,7 @@ std::uint64_t Follower::window_hash(const Recent& recent, std::size_t length) co
         std::uint64_t h = op.shape;
         for (std::uint32_t k = 0; k < op.count; ++k) {
             const auto known = logical_.find(op.named[k]);
-            h = mix(h, known != logical_.end() && sequence_.lasts(static_cast<std::size_t>(known->second)) ? static_cast<std::uint64_t>(known->second) + 1 : 0);
+            h = mix(h, known != logical_.end() && known_[static_cast<std::size_t>(known->second)].lasts ? static_cast<std::uint64_t>(known->second) + 1 : 0);
         }
         all = mix(all, h);
     }

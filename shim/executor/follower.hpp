@@ -70,7 +70,7 @@ class Follower {
         pager::Buffer* buffer = nullptr;
         std::uint32_t id = 0;
     };
-    Bound last_bound(std::int32_t i) const { return bound_[static_cast<std::size_t>(i)]; }
+    Bound last_bound(std::int32_t i) const { return known_[static_cast<std::size_t>(i)].bound; }
 
   private:
     bool is(std::int32_t step, const Seen& seen) const;
@@ -86,9 +86,14 @@ class Follower {
     std::uint64_t run_ = 0;
     std::uint64_t stretch_ = 1;                // of an iteration, without a gap
     bool settled_ = false;
-    std::vector<Bound> bound_;                 // per logical buffer
-    std::vector<std::uint64_t> bound_in_;      // ... in which stretch
-    std::unordered_map<const pager::Buffer*, std::int32_t> logical_;  // what each buffer was last
+    struct Known {                             // all of a logical buffer that each of its steps looks at
+        Bound bound;
+        bool lasts = false;
+        std::int32_t* latest = nullptr;        // what that buffer was last, in `logical_`; null: not looked up
+        std::uint64_t stretch = 0;             // in which it was bound
+    };
+    std::vector<Known> known_;                 // per logical buffer
+    std::unordered_map<const pager::Buffer*, std::int32_t> logical_;  // what each buffer was last; none goes
     // By the hash of the last 2, the last `window` steps: where they end; nowhere: not in one place.
     std::unordered_map<std::uint64_t, std::int32_t> places_[2];
 };
