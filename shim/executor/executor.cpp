@@ -424,7 +424,10 @@ void Executor::look_ahead(Place& place, pager::Op& op) {
         if (passed.slot != slot) continue;
         op.paced_by = passed.slot;
         op.paced_number = passed.number;
-        op.takes = rows.marked[(static_cast<std::size_t>(place.step) + n * (ahead + i) - ahead - i) % n];
+        std::size_t step = static_cast<std::size_t>(place.step) + n;   // that one's; as a rule it is of this iteration
+        while (step < ahead + i) step += n;
+        for (step -= ahead + i; step >= n;) step -= n;
+        op.takes = rows.marked[step];
         break;
     }
 }

@@ -105,6 +105,7 @@ std::int32_t Follower::arrive(std::int32_t step, const Seen& seen) {
     for (std::uint32_t i = 0; i < known.count; ++i) {
         const auto b = static_cast<std::size_t>(sequence_.uses[known.first + i].buffer);
         Known& k = known_[b];
+        if (k.lasts && settled_) continue;   // it is what it was, and nothing else is it
         pager::Buffer* const named = seen.named[i];
         if (k.bound.buffer != named || !k.latest) k.latest = &logical_[named];
         k.bound = {named, named->id};

@@ -84,13 +84,13 @@ class Follower {
     std::int32_t next_ = 0;                    // expected
     std::int32_t before_ = 0;                  // what was expected when the program began anew in the middle
     std::uint64_t run_ = 0;
-    std::uint64_t stretch_ = 1;                // of an iteration, without a gap
+    std::uint32_t stretch_ = 1;                // of an iteration, without a gap
     bool settled_ = false;
     struct Known {                             // all of a logical buffer that each of its steps looks at
         Bound bound;
-        bool lasts = false;
         std::int32_t* latest = nullptr;        // what that buffer was last, in `logical_`; null: not looked up
-        std::uint64_t stretch = 0;             // in which it was bound
+        std::uint32_t stretch = 0;             // in which it was bound
+        bool lasts = false;
     };
     std::vector<Known> known_;                 // per logical buffer
     std::unordered_map<const pager::Buffer*, std::int32_t> logical_;  // what each buffer was last; none goes

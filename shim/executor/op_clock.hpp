@@ -24,7 +24,9 @@ class OpClock {
 
     // Whether the op of `step`, of so many, is to be timed in this iteration.
     bool wants(std::int32_t step, std::int32_t steps) const {
-        return step == 0 || (base_ && (steps <= most_timed || static_cast<std::uint32_t>(step) % static_cast<std::uint32_t>((steps + most_timed - 1) / most_timed) == phase_ % static_cast<std::uint32_t>((steps + most_timed - 1) / most_timed)));
+        if (step == 0 || !base_ || steps <= most_timed) return step == 0 || base_;
+        const auto apart = (static_cast<std::uint32_t>(steps) + most_timed - 1) / most_timed;
+        return (static_cast<std::uint32_t>(step) + phase_) % apart == 0;
     }
     // It is about to be handed to the driver; `tag` names the iteration's kind.
     void begin(CUstream stream, std::uint64_t tag, std::int32_t step);
