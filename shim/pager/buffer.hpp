@@ -14,6 +14,7 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -44,29 +45,29 @@ class Fixed {
     std::atomic<T> value_;
 };
 
-struct Buffer {
-    Fixed<std::uint32_t> id;         // the n-th allocation, of all devices
+struct alignas(64) Buffer {
+    // What every launch that names it looks at: one cache line.
     Fixed<CUdeviceptr> base;
-    Fixed<std::size_t> bytes;        // as the program asked
     Fixed<std::size_t> capacity;     // whole granules
-    Fixed<bool> live;
     DevicePager* device = nullptr;
-    CUcontext context = nullptr; // that it ends with; null: a pool's
-    CUmemoryPool pool = nullptr;
+    std::atomic<std::uint64_t> last_use{0};      // sequence number of the last op that named it
+    std::atomic<std::uint64_t> streams{0};       // streams of those ops, a bit each (StreamTable)
+    static constexpr std::uint64_t never_again = UINT64_MAX - 1;
+    std::atomic<std::uint64_t> next_use{0};      // step of the plan that uses it next (DevicePager::plan_step), or never_again; 0: none known
+    Fixed<std::uint32_t> id;         // the n-th allocation, of all devices
+    Fixed<bool> live;
     Fixed<bool> slab;            // carved into small allocations; never moves
-
-    // The fast path's.
     std::atomic<Residency> residency{Residency::unbacked};
     std::atomic<bool> table{false};              // holds addresses of other buffers (`drags`)
     std::atomic<bool> opaque{false};             // holds more addresses than can be listed: ops that name it may touch anything
     std::atomic<bool> escaped{false};            // others may write to it unseen (DevicePager::escape()); of a slab, to some of it
     std::atomic<bool> touched{false};            // some op has named it since it was allocated
     std::atomic<bool> host_changed{false};       // an op ran on its host frames since their hash was taken
-    std::atomic<std::uint64_t> last_use{0};      // sequence number of the last op that named it
-    std::atomic<std::uint64_t> streams{0};       // streams of those ops, a bit each (StreamTable)
     std::atomic<bool> dropped{false};            // given up: to be computed again (Restorer) before an op may use it
-    static constexpr std::uint64_t never_again = UINT64_MAX - 1;
-    std::atomic<std::uint64_t> next_use{0};      // step of the plan that uses it next (DevicePager::plan_step), or never_again; 0: none known
+
+    Fixed<std::size_t> bytes;        // as the program asked
+    CUcontext context = nullptr; // that it ends with; null: a pool's
+    CUmemoryPool pool = nullptr;
 
     // The mover's, under the device's mutex.
     std::vector<Frame*> device_frames, host_frames;  // in address order; empty: none
@@ -95,5 +96,6 @@ struct Buffer {
     // The Restorer's: lanes of replays, unknown to the program's events, that may still read or write it.
     std::atomic<std::uint32_t> replay_reads{0}, replay_writes{0};
 };
+static_assert(offsetof(Buffer, dropped) < 64 && sizeof(Buffer) % 64 == 0);
 
 }  // namespace udnnmem::pager
