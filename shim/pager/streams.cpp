@@ -140,6 +140,15 @@ CUevent StreamTable::take_event(CUcontext context) {
     return event;
 }
 
+// The event of the oldest mark, if the stream has reached that; null else. Caller holds the slot's mutex.
+CUevent StreamTable::take_reached(StreamSlot& s) {
+    if (s.marks.empty() || insist([&] { return driver_.cuEventQuery(s.marks.front().event); }) != CUDA_SUCCESS) return nullptr;
+    const StreamSlot::Mark reached = s.marks.front();
+    s.marks.pop_front();
+    raise(s.completed, reached.value);
+    return reached.event;
+}
+
 // By a thread that may record on the stream (any thread for a stream handle or the legacy stream, only its own thread for
 // a per-thread stream). `of`: the slot's stream; meanwhile it may have been given to another, which gets no mark. Caller holds no slot mutex. Not with more marks pending than `most`, if they are fewer than kMostMarks.
 void StreamTable::record_mark(StreamSlot& s, CUstream of, std::size_t most) {
@@ -151,8 +160,13 @@ void StreamTable::record_mark(StreamSlot& s, CUstream of, std::size_t most) {
     const Within context(driver_, s.context);
     if (!context) return;
     // With many marks pending the newest is moved on: it then covers more, later.
-    const bool reuse = s.marks.size() >= kMostMarks;
-    CUevent event = reuse ? s.marks.back().event : take_event(s.context);
+    CUevent event = take_reached(s);
+    if (const CUevent another = event ? take_reached(s) : nullptr) {   // so that no more are pending than have to be
+        std::lock_guard spare(mutex_);
+        spare_.push_back({s.context, another});
+    }
+    const bool reuse = !event && s.marks.size() >= kMostMarks;
+    if (!event) event = reuse ? s.marks.back().event : take_event(s.context);
     if (!event) return;
     const std::uint64_t value = now();
     const CUresult result = driver_.cuEventRecord(event, s.per_thread ? CU_STREAM_PER_THREAD : s.stream);
@@ -189,7 +203,6 @@ void StreamTable::event_waited() { raise(event_waited_, now()); }
 void StreamTable::mark(StreamSlot& s) {
     if (s.last_op.load() <= s.marked.load()) return;
     if (capturing() && (s.stream == CU_STREAM_LEGACY || is_capturing(s.per_thread ? CU_STREAM_PER_THREAD : s.stream))) return;
-    poll(s);
     record_mark(s, s.stream);
 }
 
