@@ -133,6 +133,31 @@ TEST_CASE("events measure time, in order") {
     CHECK(cuEventElapsedTime_v2(&ms, from, untimed) == CUDA_ERROR_INVALID_HANDLE);
 }
 
+TEST_CASE("a stream's priority is none of its copies'") {
+    Setup u;
+    constexpr std::size_t large = 32 << 20;
+    CUstream urgent[2];
+    for (CUstream& s : urgent) OK(cuStreamCreateWithPriority(&s, CU_STREAM_NON_BLOCKING, -1));
+    CUdeviceptr from;
+    void* to;
+    OK(cuMemAlloc_v2(&from, large));
+    OK(cuMemHostAlloc(&to, large, 0));
+    CUevent small_ended, large_ended;
+    OK(cuEventCreate(&small_ended, CU_EVENT_DEFAULT));
+    OK(cuEventCreate(&large_ended, CU_EVENT_DEFAULT));
+    for (CUstream s : {urgent[0], u.t, urgent[1]}) u.gate.hold(s);   // all are submitted before any runs
+    OK(cuMemcpyDtoHAsync_v2(to, from, large, urgent[0]));
+    OK(cuMemcpyDtoHAsync_v2(to, from, 4, u.t));
+    OK(cuEventRecord(small_ended, u.t));
+    OK(cuMemcpyDtoHAsync_v2(to, from, large, urgent[1]));
+    OK(cuEventRecord(large_ended, urgent[1]));
+    u.gate.open();
+    OK(cuCtxSynchronize());
+    float ms = 0;
+    OK(cuEventElapsedTime(&ms, small_ended, large_ended));
+    CHECK(ms > 0);
+}
+
 TEST_CASE("a host function runs in stream order and may wait for the launching thread") {
     Setup u;
     static std::atomic<bool> allowed;

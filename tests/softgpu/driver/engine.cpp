@@ -145,12 +145,13 @@ void complete_locked(OpRef first) {
     }
 }
 
-// The next op: highest priority, then the shuffled or the submitted order.
+// The next op: the shuffled or the submitted order, of kernels after their priority. Copies have none, as on a card.
 OpRef take_locked(Engine& e) {
+    const bool by_priority = e.kind == EngineKind::compute || e.kind == EngineKind::urgent;
     std::size_t best = 0;
     for (std::size_t i = 1; i < e.ready.size(); ++i) {
         auto &a = *e.ready[i], &b = *e.ready[best];
-        if (a.priority != b.priority ? a.priority < b.priority : a.order != b.order ? a.order < b.order : a.sequence < b.sequence) best = i;
+        if (by_priority && a.priority != b.priority ? a.priority < b.priority : a.order != b.order ? a.order < b.order : a.sequence < b.sequence) best = i;
     }
     OpRef op = std::move(e.ready[best]);
     e.ready.erase(e.ready.begin() + static_cast<std::ptrdiff_t>(best));
