@@ -240,6 +240,7 @@ CUresult Executor::replay_for(const Place& place, const pager::Op& op, const rep
     } const turn{turns_, place.turn};
     replay::Replayer& replayer = *replayer_.load();
     CUresult result = CUDA_SUCCESS;
+    bool paced = false;   // memory is taken as the plan has it also by what is computed again
     const Rows* const rows = place.rows.get();
     const auto k = static_cast<std::size_t>(place.step);
     replayer.check();
@@ -252,8 +253,10 @@ CUresult Executor::replay_for(const Place& place, const pager::Op& op, const rep
     if (replayer.any()) {
         if (place.breaks) result = replayer.restore_all(false, place.epoch);
         else if (rows && !rows->first_replay.empty())
-            for (std::uint32_t i = rows->first_replay[k]; i < rows->first_replay[k + 1] && result == CUDA_SUCCESS; ++i)
+            for (std::uint32_t i = rows->first_replay[k]; i < rows->first_replay[k + 1] && result == CUDA_SUCCESS; ++i) {
+                if (!std::exchange(paced, true)) device_->wait_for_pace(op.paced_by, op.paced_number);
                 result = replayer.replay(*rows->replays[i].slice, op.stream);
+            }
     }
     if (result == CUDA_SUCCESS) result = replayer.follow_replays(op);   // a proof copies what it names
     if (rows && !rows->kept.empty() && rows->kept[k]) replayer.keep(place.course->known, place.step, place.epoch, source, op.stream);

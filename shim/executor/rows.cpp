@@ -80,6 +80,7 @@ Rows make_rows(const policy::Plan& plan, std::size_t steps, const std::vector<po
 void mark_steps(Rows& rows, const Sequence& sequence) {
     const std::size_t n = sequence.steps.size(), ahead = static_cast<std::size_t>(rows.lookahead) + 1;
     rows.marked.assign(n, false);
+    for (const Rows::Replay& replay : rows.replays) rows.marked[(static_cast<std::size_t>(replay.before) + n * ahead - ahead) % n] = true;
     std::vector<bool> comes(sequence.persistent.size());
     for (std::size_t b = 0; b < comes.size(); ++b) comes[b] = !sequence.lasts(b);
     for (const bool again : {false, true}) {   // what is fetched at the end of an iteration comes in the next one

@@ -95,6 +95,8 @@ class DevicePager {
     // Makes what the request needs resident (or reachable from host frames); waits. The caller holds no lease.
     CUresult acquire(Request&);
     void release(Request&, bool submitted_ok);
+    // Waits as a launch does that a plan holds back (Op::paced_by): for what takes memory ahead of one. The caller holds no lease.
+    void wait_for_pace(StreamSlot* by, std::uint64_t number);
 
     // Brought to the device, or where that cannot be, to host frames, and never moved again; CUDA's error if neither can be.
     CUresult pin(Buffer*);
@@ -334,6 +336,7 @@ class DevicePager {
 
     // room.cpp
     bool exceed_budget(const Request&, const Buffer*, std::vector<Frame*>& frames);
+    bool in_use_still(Buffer* parked);
     bool freed_in_use();
     // `for_all`: that and what the same op needs beside it.
     bool make_room(std::size_t bytes, std::size_t for_all);

@@ -57,6 +57,15 @@ CUresult DevicePager::acquire(Request& r) {
     return r.result;
 }
 
+void DevicePager::wait_for_pace(StreamSlot* by, std::uint64_t number) {
+    if (!by || pager_.streams().complete(by->bit(), number)) return;
+    Request nothing;
+    nothing.paced_by = by;
+    nothing.paced_number = number;
+    nothing.takes = true;
+    if (acquire(nothing) == CUDA_SUCCESS) release(nothing, true);
+}
+
 void DevicePager::release(Request& r, bool submitted_ok) {
     Lock lock(mutex_);
     if (!r.holding) return;

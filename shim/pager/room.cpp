@@ -29,9 +29,10 @@ bool DevicePager::exceed_budget(const Request& r, const Buffer* b, std::vector<F
     return true;
 }
 
-// Whether freed memory comes once the ops that used it have completed.
+// Whether the memory of what was freed comes once the ops that used it have completed.
+bool DevicePager::in_use_still(Buffer* parked) { return parked->residency == Residency::device && (parked->holds || !quiet(parked)); }
 bool DevicePager::freed_in_use() {
-    return std::any_of(parked_.begin(), parked_.end(), [&](const auto& p) { return p.second->residency == Residency::device && (p.second->holds || !quiet(p.second)); });
+    return std::any_of(parked_.begin(), parked_.end(), [&](const auto& p) { return in_use_still(p.second); });
 }
 
 // Sets moves off (or gives freed memory back) so that `bytes` of device frames become free. True: something changed.
@@ -45,6 +46,8 @@ bool DevicePager::make_room(std::size_t bytes, std::size_t for_all) {
         // What waits for an op may wait for long (the op may wait for this very launch): it gives way to what is idle.
         (m.stage == Move::Stage::quiesce && !quiet(m.buffer) ? stuck : coming) += m.buffer->capacity;
     }
+    for (auto p = parked_.begin(); p != parked_.end() && coming + stuck < bytes; ++p)   // likewise what was freed behind an op
+        if (in_use_still(p->second)) stuck += p->second->capacity;
     bool progress = false;
     while (coming < bytes) {
         const bool enough = coming + stuck + bytes_ordered_out() >= bytes;

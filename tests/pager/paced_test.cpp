@@ -1,4 +1,5 @@
 // Launches that their plan holds back: what waits behind them goes on, and what has begun meanwhile is ended first.
+#include <atomic>
 #include <thread>
 
 #include "tests/catch.hpp"
@@ -217,4 +218,42 @@ TEST_CASE("an eviction that the waiting launch itself forbids is no room to wait
     CHECK(first == CUDA_SUCCESS);
     CHECK(p.device->stats().over_budget == 0);
     CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("by a plan, freed memory that comes with the end of an op is waited for, and nothing that is planned for leaves") {
+    Following p({.device = 6, .host = 16, .lands = false, .deadline_ns = kForever});
+    const CUdeviceptr kept = p.allocate(2), freed = p.allocate(2), wanted = p.allocate(2);
+    REQUIRE(p.launch(1, {kept}) == CUDA_SUCCESS);
+    p.at(kept)->next_use = 9;   // the plan is at 1
+    Op op;
+    REQUIRE(p.begin(op, 2, {freed}) == CUDA_SUCCESS);
+    p.pager->leave(op, CUDA_SUCCESS);
+    p.device->give_scratch(freed, stream_of(2));
+    CUresult launched = CUDA_ERROR_UNKNOWN;
+    std::thread waits = p.launches(launched, 4, {wanted}, false);
+    a_while();
+    CHECK(p.where(kept) == Residency::device);
+    CHECK(launched == CUDA_ERROR_UNKNOWN);
+    p.gpu.let_go(2);
+    waits.join();
+    CHECK(launched == CUDA_SUCCESS);
+    CHECK(p.where(kept) == Residency::device);
+    CHECK(p.device->stats().over_budget == 0);
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("what takes memory ahead of a launch that its plan holds back can wait as that does") {
+    Following p({.device = 6, .host = 16, .lands = false, .deadline_ns = kForever});
+    std::atomic<bool> passed = false;
+    std::thread waits([&] {
+        FakeGpu::set_context(1);
+        p.device->wait_for_pace(p.by, p.number);
+        passed = true;
+    });
+    a_while();
+    CHECK(!passed);
+    p.gpu.let_go(2);
+    waits.join();
+    p.device->wait_for_pace(p.by, p.number);   // at once
+    p.device->wait_for_pace(nullptr, 0);
 }
