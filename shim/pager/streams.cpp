@@ -159,12 +159,9 @@ void StreamTable::record_mark(StreamSlot& s, CUstream of, std::size_t most) {
     if (!lock || s.stream != of || !s.alive || s.ending || s.captures || (most < kMostMarks && s.marks.size() > most)) return;
     const Within context(driver_, s.context);
     if (!context) return;
-    // With many marks pending the newest is moved on: it then covers more, later.
+    if (s.marks.size() > kRoomForMarks) poll_locked(s);   // so that no more are pending than have to be
     CUevent event = take_reached(s);
-    if (const CUevent another = event ? take_reached(s) : nullptr) {   // so that no more are pending than have to be
-        std::lock_guard spare(mutex_);
-        spare_.push_back({s.context, another});
-    }
+    // With many marks pending the newest is moved on: it then covers more, later.
     const bool reuse = !event && s.marks.size() >= kMostMarks;
     if (!event) event = reuse ? s.marks.back().event : take_event(s.context);
     if (!event) return;
@@ -246,9 +243,13 @@ void StreamTable::ask(StreamSlot& s) {
 
 // Whoever holds the slot's mutex polls too, or records, which may take as long as the device does.
 void StreamTable::poll(StreamSlot& s) {
-    std::vector<Spare> done;
     const std::unique_lock lock(s.mutex, std::try_to_lock);
-    if (!lock || s.ending) return;
+    if (lock && !s.ending) poll_locked(s);
+}
+
+// Caller holds the slot's mutex.
+void StreamTable::poll_locked(StreamSlot& s) {
+    std::vector<Spare> done;
     while (!s.marks.empty()) {
         const CUresult result = insist([&] { return driver_.cuEventQuery(s.marks.front().event); });
         if (result == CUDA_ERROR_CAPTURED_EVENT) {

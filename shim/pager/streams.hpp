@@ -107,6 +107,7 @@ class StreamTable {
     void retire_ended_threads();
     void record_mark(StreamSlot&, CUstream of, std::size_t most = kMostMarks);
     void poll(StreamSlot&);
+    void poll_locked(StreamSlot&);
     void poll_dead();
     void ask(StreamSlot&);
     CUevent take_event(CUcontext context);
