@@ -229,7 +229,7 @@ void Executor::lose() {
 // The clock goes on; the places that the last steps had in it are kept apart from those of the steps to come.
 void Executor::restart_clock(std::int32_t step) { first_clock_ = clock_ + kRecent - static_cast<std::uint64_t>(step); }
 
-CUresult Executor::replay_for(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept try {
+CUresult Executor::replay_for(const Place& place, pager::Op& op, const replay::LaunchSource* source) noexcept try {
     turns_.wait_for(place.after);
     struct Turn {
         Turns& turns;
@@ -240,7 +240,6 @@ CUresult Executor::replay_for(const Place& place, const pager::Op& op, const rep
     } const turn{turns_, place.turn};
     replay::Replayer& replayer = *replayer_.load();
     CUresult result = CUDA_SUCCESS;
-    bool paced = false;   // memory is taken as the plan has it also by what is computed again
     const Rows* const rows = place.rows.get();
     const auto k = static_cast<std::size_t>(place.step);
     replayer.check();
@@ -254,7 +253,8 @@ CUresult Executor::replay_for(const Place& place, const pager::Op& op, const rep
         if (place.breaks) result = replayer.restore_all(false, place.epoch);
         else if (rows && !rows->first_replay.empty())
             for (std::uint32_t i = rows->first_replay[k]; i < rows->first_replay[k + 1] && result == CUDA_SUCCESS; ++i) {
-                if (!std::exchange(paced, true)) device_->wait_for_pace(op.paced_by, op.paced_number);
+                // Memory is taken at the plan's pace by what is computed again, too; the op itself then need not wait once more.
+                if (op.takes) device_->wait_for_pace(std::exchange(op.paced_by, nullptr), op.paced_number);
                 result = replayer.replay(*rows->replays[i].slice, op.stream);
             }
     }

@@ -98,7 +98,7 @@ class Executor {
     Place before(const char* name, std::uint64_t shape, pager::Op& op) noexcept;
     // Computes again what that op needs of what was dropped, if anything is. Not CUDA_SUCCESS: that could not be done, and the op
     // must not be submitted. `source`: null for what cannot be run again.
-    CUresult compute_again(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept {
+    CUresult compute_again(const Place& place, pager::Op& op, const replay::LaunchSource* source) noexcept {
         return place.epoch ? replay_for(place, op, source) : CUDA_SUCCESS;
     }
     // With the lease open, so that nothing that it names is dropped any more: it comes after what was computed again, by whomever.
@@ -231,7 +231,7 @@ class Executor {
     void store(bool at_end) noexcept;
 
     // The launch path's, without a lock.
-    CUresult replay_for(const Place& place, const pager::Op& op, const replay::LaunchSource* source) noexcept;
+    CUresult replay_for(const Place& place, pager::Op& op, const replay::LaunchSource* source) noexcept;
     std::uint64_t new_epoch();
     void releasing_now(CUdeviceptr address, CUstream stream, bool in_order) noexcept;
     void restore_now(bool waits = true) noexcept;

@@ -336,10 +336,10 @@ class DevicePager {
 
     // room.cpp
     bool exceed_budget(const Request&, const Buffer*, std::vector<Frame*>& frames);
-    bool in_use_still(Buffer* parked);
     bool freed_in_use();
+    std::size_t bytes_freed_in_use(std::size_t most);
     // `for_all`: that and what the same op needs beside it.
-    bool make_room(std::size_t bytes, std::size_t for_all);
+    bool make_room(std::size_t bytes, std::size_t for_all, std::size_t freed = 0);
     bool turn_budget();
     bool release_parked(std::size_t bytes);
     bool host_frames_for(Buffer*, std::vector<Frame*>& out);

@@ -284,12 +284,14 @@ bool DevicePager::bring(Request& r, Buffer* b) {
         for_all += lacks ? std::size_t{each->capacity} : 0;
         if (each == b) so_far = for_all;
     }
-    if (!force && make_room(so_far, for_all)) return true;
+    // By a plan, what frees itself soon is worth waiting for, as are the plan's evictions.
+    const std::size_t freed = follows_plan() && !overdue(r) ? bytes_freed_in_use(so_far) : 0;
+    if (!force && make_room(so_far, for_all, freed)) return true;
     // Room is on its way as long as something moves out, or is held only until an op that was let through is submitted.
     std::size_t granted = 0;
     for (const Buffer* o : buffers_)
         if (o->granted && o->granted == o->holds && !o->pinned && o->residency == Residency::device) granted += o->capacity;
-    const bool coming = moves_of(Move::Kind::evict, Move::Kind::evict) || bytes_ordered_out() ||
+    const bool coming = moves_of(Move::Kind::evict, Move::Kind::evict) || bytes_ordered_out() || (freed && device_pool_->available() + freed >= b->capacity) ||
                         (holds("submission") && (frozen_ || (granted && device_pool_->available() + granted >= b->capacity)));
     if (coming && !overdue(r) && !force) return false;
     if (!b->slab && backing_->host_frames_can_be_mapped() && (b->residency == Residency::host || land_on_host(b))) {

@@ -29,16 +29,24 @@ bool DevicePager::exceed_budget(const Request& r, const Buffer* b, std::vector<F
     return true;
 }
 
-// Whether the memory of what was freed comes once the ops that used it have completed.
-bool DevicePager::in_use_still(Buffer* parked) { return parked->residency == Residency::device && (parked->holds || !quiet(parked)); }
+// Whether freed memory comes once the ops that used it have completed.
 bool DevicePager::freed_in_use() {
-    return std::any_of(parked_.begin(), parked_.end(), [&](const auto& p) { return in_use_still(p.second); });
+    return std::any_of(parked_.begin(), parked_.end(), [&](const auto& p) { return p.second->residency == Residency::device && (p.second->holds || !quiet(p.second)); });
 }
 
-// Sets moves off (or gives freed memory back) so that `bytes` of device frames become free. True: something changed.
-bool DevicePager::make_room(std::size_t bytes, std::size_t for_all) {
+// How much of it comes so, no launch that waits for memory holding it; no more is looked for than `most`.
+std::size_t DevicePager::bytes_freed_in_use(std::size_t most) {
+    std::size_t bytes = 0;
+    for (auto p = parked_.begin(); p != parked_.end() && bytes < most; ++p)
+        if (const Buffer* b = p->second; b->residency == Residency::device && !b->holds && !quiet(p->second)) bytes += b->capacity;
+    return bytes;
+}
+
+// Sets moves off (or gives freed memory back) so that `bytes` of device frames become free; `freed` of them come by themselves.
+// True: something changed.
+bool DevicePager::make_room(std::size_t bytes, std::size_t for_all, std::size_t freed) {
     if (frozen_) return false;
-    std::size_t coming = device_pool_->available(), stuck = 0;
+    std::size_t coming = device_pool_->available(), stuck = freed;
     // What was freed is there at once; what is on its way out takes its time.
     if (coming < bytes && release_parked(bytes - coming)) return true;
     for (const Move& m : moves_) {
@@ -46,8 +54,6 @@ bool DevicePager::make_room(std::size_t bytes, std::size_t for_all) {
         // What waits for an op may wait for long (the op may wait for this very launch): it gives way to what is idle.
         (m.stage == Move::Stage::quiesce && !quiet(m.buffer) ? stuck : coming) += m.buffer->capacity;
     }
-    for (auto p = parked_.begin(); p != parked_.end() && coming + stuck < bytes; ++p)   // likewise what was freed behind an op
-        if (in_use_still(p->second)) stuck += p->second->capacity;
     bool progress = false;
     while (coming < bytes) {
         const bool enough = coming + stuck + bytes_ordered_out() >= bytes;
