@@ -280,7 +280,7 @@ void StreamTable::poll_dead() {
             std::lock_guard lock(mutex_);
             s = slots_[static_cast<std::size_t>(i)].get();
         }
-        if (!s->alive && s->completed.load() < s->last_op.load()) poll(*s);
+        if (!s->alive) poll(*s);   // also where its ops are known to have ended otherwise: its marks have, too
     }
 }
 
