@@ -4,7 +4,7 @@
 Each network runs eager and by TinyJit, a tensor a buffer, in half of its peak of live bytes, over two links: moving all of its
 bytes takes as many times its iteration with all memory as it does, in the middle, for the `modern` traces of tests/traces over
 55 and over 15.75 GB/s (LINKS). Moves alone, then with buffers dropped and computed again, that also in 35 and 25 % where the largest
-op and what slabs hold fit. `tinygrad_planned.py NETWORK...` takes those; it is run by hand (a quarter of an hour a network and mode).
+op and what slabs hold fit. `tinygrad_planned.py NETWORK...` takes those (a quarter of an hour a network).
 """
 import concurrent.futures, sys, tempfile
 from paged import GRANULE, MODES, every_network, largest_op, live_bytes, tinygrad_environment, training, verdict
