@@ -419,7 +419,7 @@ void Executor::look_ahead(Place& place, pager::Op& op) {
     place.timed = clock_of_ops_.wants(place.step, static_cast<std::int32_t>(active_->sequence.steps.size()));
     device_->plan_step(clock_, active_->longest.value);
     const Rows& rows = *active_->rows();
-    const std::size_t ahead = static_cast<std::size_t>(rows.lookahead) + 1, n = rows.marked.size();
+    const std::size_t ahead = static_cast<std::size_t>(rows.lookahead) + 1;
     // By an op of its own stream: what another one is at may last, and need not be waited for.
     const pager::StreamSlot* const slot = &pager_.streams().slot(op.stream);
     for (std::uint64_t behind = clock_ - ahead, i = 0; i < kLookedBack && recent_[behind % kRecent].clock == behind; --behind, ++i) {
@@ -427,10 +427,9 @@ void Executor::look_ahead(Place& place, pager::Op& op) {
         if (passed.slot != slot) continue;
         op.paced_by = passed.slot;
         op.paced_number = passed.number;
-        std::size_t step = static_cast<std::size_t>(place.step) + n;   // that one's; as a rule it is of this iteration
-        while (step < ahead + i) step += n;
-        for (step -= ahead + i; step >= n;) step -= n;
-        op.takes = rows.marked[step];
+        auto step = static_cast<std::int64_t>(place.step) - static_cast<std::int64_t>(ahead + i);   // that one's; as a rule of this iteration
+        while (step < 0) step += static_cast<std::int64_t>(rows.marked.size());
+        op.takes = rows.marked[static_cast<std::size_t>(step)];
         break;
     }
 }

@@ -80,7 +80,8 @@ Rows make_rows(const policy::Plan& plan, std::size_t steps, const std::vector<po
 void mark_steps(Rows& rows, const Sequence& sequence) {
     const std::size_t n = sequence.steps.size(), ahead = static_cast<std::size_t>(rows.lookahead) + 1;
     rows.marked.assign(n, false);
-    for (const Rows::Replay& replay : rows.replays) rows.marked[(static_cast<std::size_t>(replay.before) + n * ahead - ahead) % n] = true;
+    const auto takes = [&](std::size_t k) { rows.marked[(k + n * ahead - ahead) % n] = true; };
+    for (const Rows::Replay& replay : rows.replays) takes(static_cast<std::size_t>(replay.before));
     std::vector<bool> comes(sequence.persistent.size());
     for (std::size_t b = 0; b < comes.size(); ++b) comes[b] = !sequence.lasts(b);
     for (const bool again : {false, true}) {   // what is fetched at the end of an iteration comes in the next one
@@ -88,7 +89,7 @@ void mark_steps(Rows& rows, const Sequence& sequence) {
             const Sequence::Step& step = sequence.steps[k];
             for (std::uint32_t i = step.first; i < step.first + step.count; ++i) {
                 const auto b = static_cast<std::size_t>(sequence.uses[i].buffer);
-                if (comes[b]) rows.marked[(k + n * ahead - ahead) % n] = true;
+                if (comes[b]) takes(k);
                 comes[b] = again ? false : !sequence.uses[i].again && !sequence.lasts(b);
             }
             for (std::uint32_t i = rows.begin[k]; i < rows.begin[k + 1]; ++i)

@@ -140,13 +140,19 @@ CUevent StreamTable::take_event(CUcontext context) {
     return event;
 }
 
-// The event of the oldest mark, if the stream has reached that; null else. Caller holds the slot's mutex.
-CUevent StreamTable::take_reached(StreamSlot& s) {
-    if (s.marks.empty() || insist([&] { return driver_.cuEventQuery(s.marks.front().event); }) != CUDA_SUCCESS) return nullptr;
-    const StreamSlot::Mark reached = s.marks.front();
+// The event of the oldest mark, if that has told what it can; null else. Caller holds the slot's mutex.
+CUevent StreamTable::take_told(StreamSlot& s) {
+    if (s.marks.empty()) return nullptr;
+    const StreamSlot::Mark oldest = s.marks.front();
+    const CUresult result = insist([&] { return driver_.cuEventQuery(oldest.event); });
+    const bool captured = result == CUDA_ERROR_CAPTURED_EVENT;
+    if (!captured && (result == CUDA_ERROR_NOT_READY || (result != CUDA_SUCCESS && !lost(driver_, s.context)))) return nullptr;
     s.marks.pop_front();
-    raise(s.completed, reached.value);
-    return reached.event;
+    // Success, or a context in error: nothing that runs there will ever run again.
+    if (!captured) raise(s.completed, oldest.value);
+    // The stream was joining a capture as the mark was made, and it tells nothing: what it covered is marked anew.
+    else if (s.marks.empty()) s.marked.store(s.completed.load());
+    return oldest.event;
 }
 
 // By a thread that may record on the stream (any thread for a stream handle or the legacy stream, only its own thread for
@@ -160,7 +166,7 @@ void StreamTable::record_mark(StreamSlot& s, CUstream of, std::size_t most) {
     const Within context(driver_, s.context);
     if (!context) return;
     if (s.marks.size() > kRoomForMarks) poll_locked(s);   // so that no more are pending than have to be
-    CUevent event = take_reached(s);
+    CUevent event = take_told(s);
     // With many marks pending the newest is moved on: it then covers more, later.
     const bool reuse = !event && s.marks.size() >= kMostMarks;
     if (!event) event = reuse ? s.marks.back().event : take_event(s.context);
@@ -250,21 +256,7 @@ void StreamTable::poll(StreamSlot& s) {
 // Caller holds the slot's mutex.
 void StreamTable::poll_locked(StreamSlot& s) {
     std::vector<Spare> done;
-    while (!s.marks.empty()) {
-        const CUresult result = insist([&] { return driver_.cuEventQuery(s.marks.front().event); });
-        if (result == CUDA_ERROR_CAPTURED_EVENT) {
-            // The stream was joining a capture as the mark was made, and it tells nothing: what it covered is marked anew.
-            done.push_back({s.context, s.marks.front().event});
-            s.marks.pop_front();
-            if (s.marks.empty()) s.marked.store(s.completed.load());
-            continue;
-        }
-        if (result == CUDA_ERROR_NOT_READY || (result != CUDA_SUCCESS && !lost(driver_, s.context))) break;
-        // Success, or a context in error: nothing that runs there will ever run again.
-        raise(s.completed, s.marks.front().value);
-        done.push_back({s.context, s.marks.front().event});
-        s.marks.pop_front();
-    }
+    while (const CUevent event = take_told(s)) done.push_back({s.context, event});
     if (!done.empty()) {   // with the slot's mutex held: else its context might have ended meanwhile, and its spare events with it
         std::lock_guard spare(mutex_);
         spare_.insert(spare_.end(), done.begin(), done.end());

@@ -111,7 +111,7 @@ class StreamTable {
     void poll_dead();
     void ask(StreamSlot&);
     CUevent take_event(CUcontext context);
-    CUevent take_reached(StreamSlot&);
+    CUevent take_told(StreamSlot&);
     void end_captures(StreamSlot&);
 
     const Driver& driver_;
