@@ -259,7 +259,7 @@ CUresult Executor::replay_for(const Place& place, pager::Op& op, const replay::L
             }
     }
     if (result == CUDA_SUCCESS) result = replayer.follow_replays(op);   // a proof copies what it names
-    if (rows && !rows->kept.empty() && rows->kept[k]) replayer.keep(place.course->known, place.step, place.epoch, source, op.stream);
+    if (result == CUDA_SUCCESS && rows && !rows->kept.empty() && rows->kept[k]) replayer.keep(place.course->known, place.step, place.epoch, source, op.stream);
     if (proves_.load(std::memory_order_relaxed)) {
         std::lock_guard lock(proof_mutex_);
         if (proving_ && proving_ != place.course) proving_->proof->lost(op.stream);
@@ -272,7 +272,7 @@ CUresult Executor::replay_for(const Place& place, pager::Op& op, const replay::L
 
 // With mutex_ held, of an op that was placed: what compute_again() has to know.
 void Executor::note_epoch(Place& place, const pager::Op& op, bool goes_on) {
-    place.breaks = !goes_on || place.step == 0 || op.everything;
+    place.breaks = !goes_on || place.step == 0 || op.everything || replayer_.load()->owes();
     // In a slab only what the op was given counts, where that is listed.
     const bool listed = op.small_count <= pager::Op::kFewSmall;
     for (std::uint32_t i = 0; i < op.count; ++i) place.breaks |= op.buffers[i]->table.load(std::memory_order_relaxed) && !(op.buffers[i]->slab && listed);

@@ -8,6 +8,8 @@ namespace udnnmem::pager {
 
 CUresult DevicePager::take_scratch(std::size_t bytes, CUstream stream, CUdeviceptr& out) { return allocate(bytes, stream, true, own_pool, out); }
 
+CUresult DevicePager::take_scratch(std::size_t bytes, CUdeviceptr& out) { return allocate(bytes, nullptr, false, own_pool, out); }
+
 void DevicePager::restored(Buffer* b) {
     Lock lock(mutex_);
     b->dropped.store(false, std::memory_order_seq_cst);

@@ -196,6 +196,8 @@ class DevicePager {
     Kernels kernels(CUcontext context);
     // Memory for the library's own work, beside what the program has: stream-ordered, paged like the program's.
     CUresult take_scratch(std::size_t bytes, CUstream stream, CUdeviceptr& out);
+    // ... that whatever stream may use at once.
+    CUresult take_scratch(std::size_t bytes, CUdeviceptr& out);
     // Once what was submitted has completed; on `stream`, the only one that used it, at once.
     void give_scratch(CUdeviceptr at) { free(at, CU_STREAM_LEGACY, false); }
     void give_scratch(CUdeviceptr at, CUstream stream) { free(at, stream, true); }

@@ -32,7 +32,7 @@ namespace udnnmem::pager {
     X(cuEventSynchronize, 1) X(cuThreadExchangeStreamCaptureMode, 1)                      \
     X(cuModuleLoadData, 1) X(cuModuleUnload, 1) X(cuModuleGetFunction, 1) X(cuLaunchKernel, 1)                     \
     X(cuMemsetD2D8Async, 0) X(cuMemsetD2D16Async, 0) X(cuMemsetD2D32Async, 0)                                      \
-    X(cuLaunchKernelEx, 0) X(cuPointerGetAttribute, 0)                                                             \
+    X(cuLaunchKernelEx, 0) X(cuFuncGetAttribute, 0) X(cuFuncSetAttribute, 0) X(cuPointerGetAttribute, 0)             \
     X(cuDeviceCanAccessPeer, 0) X(cuEventElapsedTime, 0) X(cuStreamCreateWithPriority, 0) X(cuCtxGetStreamPriorityRange, 0) X(cuGetErrorName, 1) \
     X(cuMemExportToShareableHandle, 0) X(cuMemImportFromShareableHandle, 0)
 

@@ -29,8 +29,8 @@ bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::ui
         pager::Buffer* const b = pager_.find(word);
         const KnownOp::Use& use = op.uses[o.use];
         if (!b || b->slab == use.movable || device_.escaped(b, word)) return false;
-        // Of another size, what lies behind the proven part is nobody's to compute again, and a scratch buffer would be too small for it.
-        if (use.movable ? b->base != word - o.delta || b->bytes != use.bytes : (use.writes || use.saved) && !is_whole(word - o.delta, use.bytes)) return false;
+        // Of another size, or elsewhere in it, what lies behind the proven part is nobody's to copy or to compute again, and whoever frees it is not heard.
+        if (use.movable ? b->base != word - o.delta || b->bytes != use.bytes : !is_whole(word - o.delta, use.bytes)) return false;
     }
     if (!op.named_alike() || work_.leads_elsewhere(op)) return false;
     // What never differed between proofs must not differ now.
@@ -85,7 +85,7 @@ bool Replayer::save(const std::shared_ptr<Known>& known, KnownOp& op, CUstream s
                 if (s.first.expired()) device_.give_scratch(s.second);   // replays of other streams may be reading it
                 return s.first.expired();
             });
-            if (device_.take_scratch(use.bytes, stream, use.copy) != CUDA_SUCCESS) return use.copy = 0, false;
+            if (device_.take_scratch(use.bytes, use.copy) != CUDA_SUCCESS) return use.copy = 0, false;
             saved_.emplace_back(known, use.copy);
         }
         // A replay may still be reading what was saved in the iteration before.

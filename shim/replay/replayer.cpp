@@ -253,7 +253,8 @@ CUresult Replayer::run(const Known& known, const Slice& slice, CUstream stream) 
         }
         ++figures_.replays;
     }
-    if (result == CUDA_SUCCESS) result = note_replayed(lane, stream);
+    // Also of one that failed half-way: what was submitted will run, and what comes next of the same memory comes after it.
+    if (const CUresult noted = note_replayed(lane, stream); result == CUDA_SUCCESS) result = noted;
     for (const auto& [logical, target] : targets) {
         if (result != CUDA_SUCCESS) break;
         pager::Buffer* const b = target.buffer;
@@ -316,6 +317,7 @@ CUresult Replayer::restore_all(bool waits, std::uint64_t iteration) {
         result = on_our_own(false, [&](CUstream on) { return compute(at->first, on); });
     }
     if (result == CUDA_SUCCESS) std::erase_if(entries_, earlier);   // orders that came before were called off
+    owes_.store(result != CUDA_SUCCESS);
     erase_untried(earlier);
     note_any();
     if (!waits || result != CUDA_SUCCESS) return result;
@@ -376,6 +378,7 @@ void Replayer::context_destroying(CUcontext context) {
     trials_.clear();
     tries_.store(false);
     any_.store(false);
+    owes_.store(false);
     own_ = nullptr;
     report_ = trial_answers_ = nullptr;
     {

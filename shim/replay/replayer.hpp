@@ -90,6 +90,8 @@ class Replayer final : public pager::Restorer {
     // thread of any context or of none. What is ordered to be dropped in those from here on would be forgotten: the caller sees to it
     // that nothing is.
     CUresult restore_all(bool waits, std::uint64_t iteration);
+    // The last restore_all() failed: until one does not, nothing that is dropped may be left behind. One load.
+    bool owes() const { return owes_.load(std::memory_order_relaxed); }
     // The allocation at `address` is about to be freed: neither it nor what reads it is dropped from now on. True: something that is
     // dropped, or was to be, does read it, and has to be computed again first. If it is dropped itself, that is all it comes to.
     bool freed(CUdeviceptr address);
@@ -211,7 +213,7 @@ class Replayer final : public pager::Restorer {
     pager::DevicePager& device_;
     const double verify_;
     const Flip flip_;
-    std::atomic<bool> any_{false}, keeps_{false};
+    std::atomic<bool> any_{false}, keeps_{false}, owes_{false};
     std::mutex mutex_;
     std::atomic<bool> submits_{false};        // who holds it hands kernels over, and may be waiting for memory
     OwnWork work_;

@@ -12,7 +12,7 @@ from tests.e2e.harness import BUILD, FULL, WORKLOADS, Run, Suite, asked_for_help
 ITERATIONS = 40
 MODEL = dict(SOFTGPU_DEVICES=2, SOFTGPU_TIME="model:5e10:3e10", SOFTGPU_H2D=1e8, SOFTGPU_D2H=1e8, SOFTGPU_GRANULARITY=4096, UDNNMEM_TEST_LOOK_MS=100)
 MEMORY = 420_000  # of 720,000 bytes
-MAY = ("pure", "in_place", "update", "integer_atomics", "statistics", "mask", "varying", "struct", "aliasing", "cooperative", "buffer", "attributes", "copied", "filled", "with_state", "graphs", "counter", "beside_table", "two_streams", "held", "branch", "helper", "reaper")
+MAY = ("pure", "in_place", "update", "integer_atomics", "statistics", "mask", "varying", "struct", "aliasing", "cooperative", "much_shared", "buffer", "attributes", "copied", "filled", "with_state", "graphs", "counter", "beside_table", "two_streams", "held", "branch", "helper", "reaper")
 REFUSED = {
     "self_modifying": None, "partial": None, "rare_write": None, "rare_keep": None, "rare_scalar": None, "rare_sum": "may write what it was not seen to write", "neighbour": None, "unloaded": None, "append": None, "turns": None, "ends": None, "chosen": None,
     "address": "gives other bits", "float_atomics": "adds floating-point numbers", "clock_reader": "reads a clock", "volatile_reader": "others may be writing",
@@ -24,7 +24,7 @@ OTHERS = dict.fromkeys(("captured", "evaluated", "larger", "second_device", "gat
 OTHERS["streams"] = "50 of 53 ops may be run again"
 OTHERS["told_early"] = "kernel pure gave other bits when it was run again later: never again"
 OTHERS["exchanged"] = "49 of 52 ops may be run again"
-SAMPLE = ("held", "branch", "helper", "told_early", "held_longer", "append", "exchanged", "ends", "counter", "beside_table", "two_streams", "captured", "evaluated", "second_device", "streams", "gated_wait", "gated_small", "gated_capture", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "global_counter", "table_writer")
+SAMPLE = ("held", "branch", "helper", "told_early", "held_longer", "append", "exchanged", "ends", "counter", "much_shared", "beside_table", "two_streams", "captured", "evaluated", "second_device", "streams", "gated_wait", "gated_small", "gated_capture", "exiting", "outlived", "escaped_small", "escapes", "optional", "graphs", "unloaded", "rare_write", "module_variable", "global_counter", "table_writer")
 PROMISED = re.compile(r": (\d+) us promised, .* (\d+) dropped for good")
 FOLLOWED = re.compile(r"on the device (\d+) us by plan")
 DENIED = re.compile(r"kernel \S+ gave other bits when it was run again later: never again")

@@ -90,6 +90,11 @@ std::vector<std::string> FakeGpu::violations() {
     return violations_;
 }
 
+bool FakeGpu::waits(int stream, int of) {
+    std::lock_guard lock(mutex_);
+    return waited_[{stream_of(stream), stream_of(of)}] > 0;
+}
+
 std::vector<int> FakeGpu::contexts_of_streams() {
     std::lock_guard lock(mutex_);
     return made_streams_;
@@ -104,6 +109,7 @@ struct FakeGpu::Calls {
         Lock lock(g().mutex_);
         if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE && !g().lands) return CUDA_ERROR_NOT_SUPPORTED;
         const bool there = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+        if (!there && g().host_refused()) return CUDA_ERROR_OUT_OF_MEMORY;
         if (there && bytes / granule > g().left_) return CUDA_ERROR_OUT_OF_MEMORY;
         *handle = g().next_++;
         if (there) g().left_ -= bytes / granule, g().on_device_.insert(*handle);
@@ -141,6 +147,7 @@ struct FakeGpu::Calls {
             *memory = g().pinned_.emplace_back(bytes / 8 + 1).data();
             return CUDA_SUCCESS;
         }
+        if (g().host_refused()) return CUDA_ERROR_OUT_OF_MEMORY;
         CUdeviceptr at = 0;  // a frame that only copies reach
         reserve(&at, bytes, 0, 0, 0);
         const CUmemGenericAllocationHandle handle = g().next_++;

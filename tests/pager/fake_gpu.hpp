@@ -45,12 +45,14 @@ class FakeGpu {
     void refuse_to_map(CUdeviceptr at, std::size_t bytes, int times);
     // Waits for the stream that copies in fail, and no host memory may be freed: a copy may still read it.
     void copies_in_never_end();
+    std::atomic<int> host_refusals{0};      // the next pieces of host memory for frames that are not to be had
     // So many granules of device memory are left.
     void fill_up(std::size_t granules = 0);
     std::size_t left() const { return left_; }
     std::atomic<bool> frees_wait{false};    // cuMemFreeHost waits, as for the device
     bool lands = true;                      // host frames can be mapped; set before the pager is made
     std::vector<std::string> violations();  // what no driver would put up with
+    bool waits(int stream, int of);         // for an event that was recorded on that one
     std::vector<int> contexts_of_streams(); // of the streams that the pagers have made, in order
 
   private:
@@ -60,6 +62,7 @@ class FakeGpu {
         std::size_t index;
     };
     Page* page(CUdeviceptr at);
+    bool host_refused() { return host_refusals > 0 && host_refusals-- > 0; }
 
     std::recursive_mutex mutex_;
     std::map<CUmemGenericAllocationHandle, std::vector<std::uint64_t>> memory_;

@@ -172,7 +172,14 @@ struct Chain {
     else if (kind == "struct") launch("by_struct", std::array<unsigned long long, 4>{3, in, 0, out}, g_words, salt);
     else if (kind == "aliasing") launch("aliasing", out, in, in, out, g_words, salt);
     else if (kind == "address") activation(l ? "undo_address" : "address", in, out);
-    else if (kind == "cooperative") {
+    else if (kind == "much_shared") {
+      // It is allowed as much for as long as it is launched.
+      const CUfunction f = function("pure");
+      void* list[] = {const_cast<CUdeviceptr*>(&in), const_cast<CUdeviceptr*>(&out), &extra, &g_words, &salt};
+      CHECK(cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 60 << 10));
+      CHECK(cuLaunchKernel(f, 16, 1, 1, 128, 1, 1, 60 << 10, stream, list, nullptr));
+      CHECK(cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 50 << 10));
+    } else if (kind == "cooperative") {
       void* list[] = {const_cast<CUdeviceptr*>(&in), const_cast<CUdeviceptr*>(&out), &extra, &g_words, &salt};
       CHECK(cuLaunchCooperativeKernel(function("pure"), 16, 1, 1, 128, 1, 1, 0, stream, list));
     } else if (kind == "buffer") {
