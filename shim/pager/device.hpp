@@ -325,6 +325,7 @@ class DevicePager {
     bool refuses_dropped(Request&, const std::vector<Buffer*>& among);
     bool bring(Request&, Buffer*);
     void grant(Request&, CUresult);
+    void forget_gone(Request&);
     void hold(Request&);
     std::int64_t deadline_ns() const;
     bool past_deadline(const Request&, int halvings = 0) const;
@@ -339,6 +340,8 @@ class DevicePager {
     // room.cpp
     bool exceed_budget(const Request&, const Buffer*, std::vector<Frame*>& frames);
     bool freed_in_use();
+    bool moves_that_end() const;
+    std::size_t bytes_granted() const;
     std::size_t bytes_freed_in_use(std::size_t most);
     // `for_all`: that and what the same op needs beside it.
     bool make_room(std::size_t bytes, std::size_t for_all, std::size_t freed = 0);
@@ -353,6 +356,7 @@ class DevicePager {
     // yield.cpp
     bool serve_yield(Request&);
     bool regain_budget();
+    bool regain_device(FramePool& pool);
     // Of the device's memory or of a share of it: for contexts, libraries and other processes.
     std::size_t left_to_others(std::size_t of) const { return std::max(of / 20, granule() * 4); }
 

@@ -22,10 +22,6 @@ CUresult DevicePager::acquire(Request& r) {
     if (stopping_) return CUDA_ERROR_DEINITIALIZED;
     if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
     r.since_ns = now_ns();
-    // Freed, and found by an address that the op is given and does not use: what lies there may be nobody's, or another's.
-    const auto gone = [this](const Buffer* b) { return (!b->live && !b->slab) || pager_.find(b->base) != b; };
-    std::erase_if(r.need, gone);
-    std::erase_if(r.overwrites, gone);
     requests_.push_back(&r);
     mover_wake_.notify_one();
     // Other threads' tails, too, have to be marked for the mover to see them complete: what they launch meanwhile may be
@@ -111,6 +107,15 @@ void DevicePager::note_everything(std::uint64_t number, std::uint64_t stream_bit
     }
 }
 
+// What was freed, before the op came or while it waits, is found by an address that it is given and does not use: what lies there may
+// be nobody's, or another's.
+void DevicePager::forget_gone(Request& r) {
+    if (r.holding) return;
+    const auto gone = [this](const Buffer* b) { return (!b->live && !b->slab) || pager_.find(b->base) != b; };
+    std::erase_if(r.need, gone);
+    std::erase_if(r.overwrites, gone);
+}
+
 void DevicePager::hold(Request& r) {
     if (r.holding) return;
     r.holding = true;
@@ -187,6 +192,7 @@ bool DevicePager::serve_requests() {
             progress = true;
             continue;
         }
+        forget_gone(*r);
         const bool first = r == first_in_line();
         progress |= r->yields ? (first && serve_yield(*r)) : r->everything ? (first && serve_everything(*r)) : serve(*r, first);
     }
@@ -288,9 +294,7 @@ bool DevicePager::bring(Request& r, Buffer* b) {
     const std::size_t freed = follows_plan() && !overdue(r) ? bytes_freed_in_use(so_far) : 0;
     if (!force && make_room(so_far, for_all, freed)) return true;
     // Room is on its way as long as something moves out, or is held only until an op that was let through is submitted.
-    std::size_t granted = 0;
-    for (const Buffer* o : buffers_)
-        if (o->granted && o->granted == o->holds && !o->pinned && o->residency == Residency::device) granted += o->capacity;
+    const std::size_t granted = bytes_granted();
     const bool coming = moves_of(Move::Kind::evict, Move::Kind::evict) || bytes_ordered_out() || (freed && device_pool_->available() + freed >= b->capacity) ||
                         (holds("submission") && (frozen_ || (granted && device_pool_->available() + granted >= b->capacity)));
     if (coming && !overdue(r) && !force) return false;
@@ -298,7 +302,7 @@ bool DevicePager::bring(Request& r, Buffer* b) {
         r.host_allowed = true;
         return true;
     }
-    if (freed_in_use() && !overdue(r) && !force) return false;
+    if ((freed_in_use() || moves_that_end()) && !overdue(r) && !force) return false;
     if (exceed_budget(r, b, frames)) {
         if (b->residency == Residency::unbacked) {
             if (map_now(b, std::move(frames)) != CUDA_SUCCESS) grant(r, CUDA_ERROR_OUT_OF_MEMORY);
@@ -307,7 +311,8 @@ bool DevicePager::bring(Request& r, Buffer* b) {
         }
         return true;
     }
-    if (coming && !hopeless(r)) return false;
+    const bool host_may_come = host_pool_->budget() < host_pool_->promised();   // regain_budget()
+    if ((coming && !hopeless(r)) || (host_may_come && !overdue(r))) return false;
     grant(r, CUDA_ERROR_OUT_OF_MEMORY);
     return true;
 }

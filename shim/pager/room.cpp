@@ -42,6 +42,19 @@ std::size_t DevicePager::bytes_freed_in_use(std::size_t most) {
     return bytes;
 }
 
+// Whether something is brought or copied that nobody holds: it can go out once that has ended.
+bool DevicePager::moves_that_end() const {
+    return std::ranges::any_of(moves_, [](const Move& m) { return (m.kind == Move::Kind::fetch || m.kind == Move::Kind::clean) && m.buffer && !m.buffer->holds && !m.buffer->pinned; });
+}
+
+// How much only ops hold that were let through and are on their way to the driver.
+std::size_t DevicePager::bytes_granted() const {
+    std::size_t bytes = 0;
+    for (const Buffer* b : buffers_)
+        if (b->granted && b->granted == b->holds && !b->pinned && b->residency == Residency::device) bytes += b->capacity;
+    return bytes;
+}
+
 // Sets moves off (or gives freed memory back) so that `bytes` of device frames become free; `freed` of them come by themselves.
 // True: something changed.
 bool DevicePager::make_room(std::size_t bytes, std::size_t for_all, std::size_t freed) {

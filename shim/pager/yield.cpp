@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "shim/pager/pager.hpp"
+#include "shim/pager/rules.hpp"
 
 namespace udnnmem::pager {
 namespace {
@@ -36,9 +37,15 @@ void DevicePager::reclaim(std::size_t lowered) {
 // allocation is refused. What a new process' share leaves to contexts and libraries stays theirs.
 bool DevicePager::regain_budget() {
     FramePool& pool = *device_pool_;
+    regain_from_ns_ = now_ns() + kRegainEach;
+    const bool host = host_pool_->budget() < host_pool_->promised();
+    if (host) host_pool_->set_budget_for_now(host_pool_->promised());   // the next frame tells how much there is
+    return regain_device(pool) || host;
+}
+
+bool DevicePager::regain_device(FramePool& pool) {
     if (pool.budget() >= pool.promised()) return false;
     if (std::ranges::any_of(requests_, [](const Request* r) { return r->yields; })) return false;
-    regain_from_ns_ = now_ns() + kRegainEach;
     std::size_t free = 0, total = 0;
     if (insist([&] { return driver_.cuMemGetInfo_v2(&free, &total); }) != CUDA_SUCCESS) return false;
     const std::size_t before = pool.budget(), theirs = left_to_others(pool.promised());
@@ -59,7 +66,8 @@ bool DevicePager::serve_yield(Request& r) {
     if (free < r.bytes) {
         const std::size_t lacks = r.bytes - free;
         if (lacks <= pool.in_use() && make_room(pool.available() + lacks, pool.available() + lacks)) return true;
-        const bool coming = lacks <= pool.in_use() && (moves_of(Move::Kind::evict, Move::Kind::evict) || freed_in_use());
+        const bool held = holds("submission") && (frozen_ || bytes_granted() >= lacks);
+        const bool coming = lacks <= pool.in_use() && (moves_of(Move::Kind::evict, Move::Kind::evict) || freed_in_use() || held);
         if (coming && !past_deadline(r)) return false;
         return grant(r, CUDA_ERROR_OUT_OF_MEMORY), true;
     }

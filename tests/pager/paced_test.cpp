@@ -246,6 +246,33 @@ TEST_CASE("by a plan, freed memory that comes with the end of an op is waited fo
     CHECK(p.gpu.violations().empty());
 }
 
+TEST_CASE("what is freed and given back while a launch waits that was given its address is no part of it") {
+    Following p({.device = 6, .host = 16, .lands = false, .deadline_ns = kForever});
+    const CUdeviceptr x = p.allocate(2), fresh = p.allocate(1), big = p.allocate(3);
+    REQUIRE(p.launch(1, {x}) == CUDA_SUCCESS);
+    p.pager->streams().mark_tails();
+    CUresult first = CUDA_ERROR_UNKNOWN, second = CUDA_ERROR_UNKNOWN;
+    std::thread waits([&] {
+        FakeGpu::set_context(1);
+        Op op;
+        op.paced_by = p.by, op.paced_number = p.number;
+        first = p.begin(op, 3, {x, fresh});
+        p.pager->leave(op, first);
+    });
+    a_while();
+    REQUIRE(p.device->free(x, CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
+    std::thread goes = p.launches(second, 4, {big}, false);
+    goes.join();
+    REQUIRE(second == CUDA_SUCCESS);
+    REQUIRE_FALSE(p.at(x));
+    p.gpu.let_go(2);
+    waits.join();
+    CHECK(first == CUDA_SUCCESS);
+    CHECK_FALSE(p.gpu.mapped(x));
+    CHECK(p.device->is_valid() == "");
+    CHECK(p.gpu.violations().empty());
+}
+
 TEST_CASE("what takes memory ahead of a launch that its plan holds back can wait as that does") {
     Following p({.device = 6, .host = 16, .lands = false, .deadline_ns = kForever});
     std::atomic<bool> passed = false;
