@@ -108,7 +108,7 @@ Buffer* DevicePager::take_parked(std::size_t capacity, StreamSlot* slot) {
     for (auto it = first; it != last; ++it) {
         Buffer* b = it->second;
         if (b->moving) continue;
-        const bool same_stream = slot && b->parked_by == slot->life;
+        const bool same_stream = slot && b->parked_by == slot->life && pager_.streams().goes_on(*slot, b->streams.load(), b->last_use.load());
         if (!same_stream && holds("free") && !quiet(b)) continue;
         parked_.erase(it);
         out_of_place();
@@ -143,7 +143,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
         stats_.peak_live = std::max(stats_.peak_live, live_bytes());
     };
     if (bytes < small_below()) {
-        out = slabs_.take(bytes, slot ? slot->life : 0, pool, context);
+        out = slabs_.take(bytes, slot, pool, context);
         if (!out) {
             const std::size_t capacity = whole_granules(std::max<std::size_t>(granule(), 2 * small_below()));
             if (!will_fit(capacity)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -166,7 +166,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
             --slab->holds, --slab->granted;
             unmovable_ += capacity;
             slabs_.add(slab);
-            out = slabs_.take(bytes, slot ? slot->life : 0, pool, context);
+            out = slabs_.take(bytes, slot, pool, context);
         }
         if (out) count(nullptr);
         return out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

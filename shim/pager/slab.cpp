@@ -91,7 +91,7 @@ void SlabAllocator::collect() {
     }
 }
 
-CUdeviceptr SlabAllocator::take(std::size_t bytes, std::uint64_t stream, CUmemoryPool pool, CUcontext context) {
+CUdeviceptr SlabAllocator::take(std::size_t bytes, const StreamSlot* stream, CUmemoryPool pool, CUcontext context) {
     const std::size_t units = (bytes + kUnit) / kUnit * kUnit;   // the byte behind it is its own too: an end is no other's begin
     auto place = [&](CUdeviceptr at) {
         live_[at] = {bytes, units, pool, context, next_id_++};
@@ -102,12 +102,14 @@ CUdeviceptr SlabAllocator::take(std::size_t bytes, std::uint64_t stream, CUmemor
     };
     if (!holds("free-small")) collect();
     if (stream) {
-        const auto own = pending_of_.lower_bound({stream, units, 0});
-        if (own != pending_of_.end() && std::get<0>(*own) == stream && std::get<1>(*own) == units) {
+        const auto own = pending_of_.lower_bound({stream->life, units, 0});
+        if (own != pending_of_.end() && std::get<0>(*own) == stream->life && std::get<1>(*own) == units) {
             const auto it = pending_.find(pending_in_order_.at(std::get<2>(*own)));
-            const CUdeviceptr at = it->first;
-            erase_pending(it);
-            return place(at);
+            if (device_.pager_.streams().goes_on(*stream, it->second.streams, it->second.number)) {
+                const CUdeviceptr at = it->first;
+                erase_pending(it);
+                return place(at);
+            }
         }
     }
     for (int attempt = 0; attempt < 2; ++attempt) {

@@ -2,7 +2,7 @@
 // takes a time that grows with the logarithm of what there is: it is made under the device's mutex.
 //
 // Invariants: guarded by the device's mutex; a slab is a pinned Buffer; a block freed in stream order is given
-// only to its own stream until every op before the free has completed. What a free waits for is all that was submitted before it,
+// only to its own stream (StreamTable::goes_on()) until every op before the free has completed. What a free waits for is all that was submitted before it,
 // on whatever stream: so frees complete in the order in which they were made. A slab is given up only when memory is wanted:
 // what allocates and frees in turn keeps its own.
 #pragma once
@@ -22,6 +22,7 @@
 namespace udnnmem::pager {
 
 struct Buffer;
+struct StreamSlot;
 class DevicePager;
 
 // An allocation as the program knows it.
@@ -39,8 +40,8 @@ class SlabAllocator {
 
     explicit SlabAllocator(DevicePager& device) : device_(device) {}
 
-    // 0: no slab has room; the caller adds one and asks again. `stream`: the life of the slot of the stream that asks, 0 for none.
-    CUdeviceptr take(std::size_t bytes, std::uint64_t stream, CUmemoryPool pool, CUcontext context);
+    // 0: no slab has room; the caller adds one and asks again. `stream`: that which asks, null for none.
+    CUdeviceptr take(std::size_t bytes, const StreamSlot* stream, CUmemoryPool pool, CUcontext context);
     void add(Buffer* slab);
     // Slabs in which nothing lives, and which are none of the allocator's from now on: of `bytes` together or more, if there are so
     // many. They are in use until what was freed there has completed. Short of all (SIZE_MAX) the first is kept, and any where

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "shim/pager/driver.hpp"
+#include "shim/pager/rules.hpp"
 
 namespace udnnmem::pager {
 
@@ -88,6 +89,12 @@ class StreamTable {
 
     // Polls; true if every op up to `number` on the streams of `mask` has completed. Any thread.
     bool complete(std::uint64_t mask, std::uint64_t number);
+    // Whether what was freed in order on `s`, and used up to `number` by the streams of `mask`, may be given to work in order there at
+    // once. On a legacy stream it is the free itself that comes after other streams' work, and the allocation that goes before it:
+    // with neither on the device, nothing holds back what they launch.
+    bool goes_on(const StreamSlot& s, std::uint64_t mask, std::uint64_t number) {
+        return s.stream != CU_STREAM_LEGACY || !holds("legacy-free") || complete(mask & ~s.bit(), number);
+    }
     // Every op up to this number has completed, whatever its stream. The caller has seen no lease open after it read
     // now() as `up_to`.
     std::uint64_t completed_everywhere(std::uint64_t up_to);

@@ -137,6 +137,31 @@ void free_behind(unsigned seed) {
   tell("changed", read(changed, 1)[0]);
 }
 
+// Freed and allocated again on the legacy stream, whose frees come after what other blocking streams do, and whose allocations go before it.
+template <unsigned words>
+void free_on_legacy(unsigned seed) {
+  World w(seed);
+  const CUstream a = w.stream(CU_STREAM_DEFAULT), b = w.stream(CU_STREAM_DEFAULT);
+  const CUdeviceptr out = w.allocate(words * 4ul);
+  const Gate gate;
+  for (unsigned round = 0; round < 6; round++) {
+    CUdeviceptr x, y;
+    CHECK(cuMemAllocAsync(&x, words * 4ul, CU_STREAM_LEGACY));
+    CHECK(cuMemsetD32Async(x, 77 + round, words, CU_STREAM_LEGACY));
+    gate.close(a);
+    CHECK(cuMemcpyDtoDAsync(out, x, words * 4ul, a));
+    CHECK(cuMemFreeAsync(x, CU_STREAM_LEGACY));
+    CHECK(cuMemAllocAsync(&y, words * 4ul, CU_STREAM_LEGACY));
+    CHECK(cuMemsetD32Async(y, round, words, b));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    gate.open();
+    CHECK(cuCtxSynchronize());
+    tell("old", read(out, words));
+    tell("new", read(y, words));
+    CHECK(cuMemFreeAsync(y, CU_STREAM_LEGACY));
+  }
+}
+
 // cuMemFree waits for the device: what a kernel of another stream writes for the host is there afterwards.
 void free_waits(unsigned seed) {
   World w(seed);
@@ -667,6 +692,8 @@ const std::vector<Trap> memory_traps = {
     {"named-from-outside", Needs::moves, named_from_outside},
     {"free-behind", Needs::nothing, free_behind<kWords>},
     {"free-behind-small", Needs::nothing, free_behind<500>},
+    {"free-on-legacy", Needs::nothing, free_on_legacy<kWords>},
+    {"free-on-legacy-small", Needs::nothing, free_on_legacy<500>},
     {"free-waits", Needs::nothing, free_waits},
     {"free-waits-elsewhere", Needs::nothing, free_waits_elsewhere},
     {"free-of-pool-waits-not", Needs::nothing, free_of_pool_waits_not},

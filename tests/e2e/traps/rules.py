@@ -37,6 +37,7 @@ RULES = {  # what does not hold: the trap that notices
     "capture": "capture-holds-nothing",      # a captured op does not run
     "free": "free-behind",                   # memory is used again only after what used it
     "free-small": "free-behind-small",
+    "legacy-free": "free-on-legacy",         # ... also where only a free on the legacy stream came after it
     "free-waits": "free-waits",              # cuMemFree waits for the device
     "legacy-mark": "legacy-no-barrier",      # nothing of ours orders the program's streams
     "last-mark": "stream-destroyed",         # work of a destroyed stream is waited for
