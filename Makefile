@@ -101,13 +101,13 @@ ifneq ($(filter-out $(SETUP_FREE_GOALS),$(or $(MAKECMDGOALS),all)),)
 include $(sort $(wildcard */module.mk */*/module.mk */*/*/module.mk))
 endif
 
-# What takes longer to compile than it ever runs.
-QUICK := $(addsuffix %,shim/cli/ tests/interpose/ tests/policy/ tests/unit/)
+# What takes longer to compile than it ever runs; and the library that is broken on purpose.
+QUICK := $(addsuffix %,shim/cli/ tests/catch_main tests/gpu/ tests/interpose/ tests/pager/ tests/policy/ tests/unit/) $(if $(filter breakable,$(VARIANT)),$(BREAKABLE))
 
 $(B)/obj/%.cpp.o: %.cpp
 	@mkdir -p $(@D)
 	@echo "  c++   $<"
-	@$(CCACHE) $(CXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(filter $(QUICK),$<),-O1) $(FLAGS_$(subst /,_,$(dir $<))) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	@$(CCACHE) $(CXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(filter $(QUICK),$<),-Og) $(FLAGS_$(subst /,_,$(dir $<))) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(B)/obj/%.c.o: %.c
 	@mkdir -p $(@D)
