@@ -85,7 +85,7 @@ bool DevicePager::will_fit(std::size_t capacity) {
 }
 
 // Slabs in which nothing lives (SlabAllocator::give_up) become freed buffers like any other, whose memory goes once nothing uses it
-// any more. One that a waiting op names, be it by a word that is no address, stays: freed ones are told from others when the wait begins.
+// any more. One that a waiting op names, be it by a word that is no address, stays: what is freed is no part of a wait.
 // So does one of which others had a part: nobody says when they are done with it.
 bool DevicePager::park_slabs(std::size_t bytes) {
     const std::vector<Buffer*> parked = slabs_.give_up(bytes, [&](Buffer* b) {

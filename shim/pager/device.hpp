@@ -356,7 +356,7 @@ class DevicePager {
     // yield.cpp
     bool serve_yield(Request&);
     bool regain_budget();
-    bool regain_device(FramePool& pool);
+    bool regain_host();
     // Of the device's memory or of a share of it: for contexts, libraries and other processes.
     std::size_t left_to_others(std::size_t of) const { return std::max(of / 20, granule() * 4); }
 
@@ -399,6 +399,7 @@ class DevicePager {
     std::int64_t last_moved_ns_ = 0;       // when memory last changed its place; moves that only begin, or are called off, do not count
     std::int64_t fired_ns_ = 0;            // when a deadline fired last
     int fired_in_a_row_ = 0;               // ... and how many did with nothing moved in between
+    std::int64_t regain_host_from_ns_ = 0, regain_host_each_ns_ = 0;
     std::int64_t regain_from_ns_ = 0;      // when the driver may be asked again whether others have given memory back
     std::uint64_t moves_begun_ = 0;
     struct PoolUse {

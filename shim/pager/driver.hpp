@@ -27,7 +27,7 @@ namespace udnnmem::pager {
     X(cuMemcpyHtoDAsync_v2, 1) X(cuMemcpyDtoHAsync_v2, 1) X(cuMemcpyDtoDAsync_v2, 1) X(cuMemsetD8Async, 1)         \
     X(cuMemsetD32Async, 1)                                                                                         \
     X(cuStreamCreate, 1) X(cuStreamDestroy_v2, 1) X(cuStreamSynchronize, 1) X(cuStreamQuery, 1) X(cuStreamIsCapturing, 1) \
-    X(cuStreamGetCtx, 1)                                                                                           \
+    X(cuStreamGetCtx, 1) X(cuStreamGetFlags, 0)                                                                    \
     X(cuStreamWaitEvent, 1) X(cuEventCreate, 1) X(cuEventDestroy_v2, 1) X(cuEventRecord, 1) X(cuEventQuery, 1)     \
     X(cuEventSynchronize, 1) X(cuThreadExchangeStreamCaptureMode, 1)                      \
     X(cuModuleLoadData, 1) X(cuModuleUnload, 1) X(cuModuleGetFunction, 1) X(cuLaunchKernel, 1)                     \

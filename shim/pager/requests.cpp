@@ -311,8 +311,8 @@ bool DevicePager::bring(Request& r, Buffer* b) {
         }
         return true;
     }
-    const bool host_may_come = host_pool_->budget() < host_pool_->promised();   // regain_budget()
-    if ((coming && !hopeless(r)) || (host_may_come && !overdue(r))) return false;
+    if (regain_host()) return true;
+    if (coming && !hopeless(r)) return false;
     grant(r, CUDA_ERROR_OUT_OF_MEMORY);
     return true;
 }

@@ -83,6 +83,12 @@ StreamSlot& StreamTable::slot(CUstream stream) {
     return *found;
 }
 
+bool StreamTable::is_blocking(CUstream stream, bool per_thread) const {
+    unsigned flags = CU_STREAM_DEFAULT;
+    if (stream == CU_STREAM_LEGACY || per_thread || !driver_.cuStreamGetFlags) return true;
+    return insist([&] { return driver_.cuStreamGetFlags(stream, &flags); }) != CUDA_SUCCESS || !(flags & CU_STREAM_NON_BLOCKING);
+}
+
 StreamSlot* StreamTable::make_slot(CUstream stream, CUcontext context, bool per_thread) {
     retire_ended_threads();
     // The slot of a dead stream serves again once all that ever ran there has completed.
@@ -94,6 +100,7 @@ StreamSlot* StreamTable::make_slot(CUstream stream, CUcontext context, bool per_
         s->stream = stream;
         s->context = context;
         s->per_thread = per_thread;
+        s->blocking = is_blocking(stream, per_thread);
         s->thread = per_thread ? this_thread() : std::weak_ptr<const void>();
         s->completed.store(s->last_op.load());
         s->marked.store(s->last_op.load());
@@ -105,6 +112,7 @@ StreamSlot* StreamTable::make_slot(CUstream stream, CUcontext context, bool per_
     slot->stream = stream;
     slot->context = context;
     slot->per_thread = per_thread;
+    slot->blocking = is_blocking(stream, per_thread);
     if (per_thread) slot->thread = this_thread();
     slot->index = static_cast<int>(slots_.size());
     slot->life = ++lives_;
@@ -276,15 +284,17 @@ void StreamTable::poll_dead() {
     }
 }
 
-bool StreamTable::complete(std::uint64_t mask, std::uint64_t number) {
+// Of those slots that are `asked`.
+template <class Asked>
+bool StreamTable::complete_of(std::uint64_t number, Asked asked) {
     const int n = slot_count_.load(std::memory_order_acquire);
     for (int i = 0; i < n; ++i) {
         StreamSlot* s;
         {
             std::lock_guard lock(mutex_);
             s = slots_[static_cast<std::size_t>(i)].get();
+            if (!asked(*s)) continue;   // a slot may be given to another stream
         }
-        if (!(mask & s->bit())) continue;
         // Nothing of this stream is open if all that it ever ran is known complete.
         auto idle = [&] { return s->completed.load() >= number || s->completed.load() >= s->last_op.load(); };
         if (idle()) continue;
@@ -293,6 +303,15 @@ bool StreamTable::complete(std::uint64_t mask, std::uint64_t number) {
         if (!idle()) return false;
     }
     return true;
+}
+
+bool StreamTable::complete(std::uint64_t mask, std::uint64_t number) {
+    return complete_of(number, [mask](const StreamSlot& s) { return (mask & s.bit()) != 0; });
+}
+
+bool StreamTable::goes_on(const StreamSlot& s, std::uint64_t mask, std::uint64_t number) {
+    if (s.stream != CU_STREAM_LEGACY || !holds("legacy-free")) return true;
+    return complete_of(number, [&](const StreamSlot& other) { return &other != &s && other.blocking && other.context == s.context && (mask & other.bit()); });
 }
 
 std::uint64_t StreamTable::completed_everywhere(std::uint64_t up_to) {

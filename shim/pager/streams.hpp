@@ -26,7 +26,6 @@
 #include <vector>
 
 #include "shim/pager/driver.hpp"
-#include "shim/pager/rules.hpp"
 
 namespace udnnmem::pager {
 
@@ -36,6 +35,7 @@ struct alignas(128) StreamSlot {   // what one thread writes is beside nothing o
     int index = 0;
     std::uint64_t life = 0;                    // from 1; of this stream alone, while the slot may serve others after it
     bool per_thread = false;                   // `stream` is the number of its thread
+    bool blocking = true;                      // it waits for its context's legacy stream, and that for it
     std::weak_ptr<const void> thread;          // that one, while it lives
     std::atomic<bool> alive{true};
     std::atomic<std::uint64_t> last_op{0};     // newest op on this stream
@@ -92,9 +92,7 @@ class StreamTable {
     // Whether what was freed in order on `s`, and used up to `number` by the streams of `mask`, may be given to work in order there at
     // once. On a legacy stream it is the free itself that comes after other streams' work, and the allocation that goes before it:
     // with neither on the device, nothing holds back what they launch.
-    bool goes_on(const StreamSlot& s, std::uint64_t mask, std::uint64_t number) {
-        return s.stream != CU_STREAM_LEGACY || !holds("legacy-free") || complete(mask & ~s.bit(), number);
-    }
+    bool goes_on(const StreamSlot& s, std::uint64_t mask, std::uint64_t number);
     // Every op up to this number has completed, whatever its stream. The caller has seen no lease open after it read
     // now() as `up_to`.
     std::uint64_t completed_everywhere(std::uint64_t up_to);
@@ -110,6 +108,9 @@ class StreamTable {
 
   private:
     StreamSlot* make_slot(CUstream stream, CUcontext context, bool per_thread);
+    bool is_blocking(CUstream stream, bool per_thread) const;
+    template <class Asked>
+    bool complete_of(std::uint64_t number, Asked asked);
     std::vector<StreamSlot*> slots_of(CUcontext context);
     void retire_ended_threads();
     void record_mark(StreamSlot&, CUstream of, std::size_t most = kMostMarks);

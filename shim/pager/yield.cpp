@@ -7,6 +7,7 @@
 namespace udnnmem::pager {
 namespace {
 constexpr std::int64_t kRegainEach = 100'000'000;   // ns between questions how much memory there is
+constexpr std::int64_t kRegainHostEach = 60'000'000'000;   // ... and at most between trials whether there is host memory
 }  // namespace
 
 CUresult DevicePager::yield(std::size_t bytes, std::size_t& lowered) {
@@ -37,15 +38,9 @@ void DevicePager::reclaim(std::size_t lowered) {
 // allocation is refused. What a new process' share leaves to contexts and libraries stays theirs.
 bool DevicePager::regain_budget() {
     FramePool& pool = *device_pool_;
-    regain_from_ns_ = now_ns() + kRegainEach;
-    const bool host = host_pool_->budget() < host_pool_->promised();
-    if (host) host_pool_->set_budget_for_now(host_pool_->promised());   // the next frame tells how much there is
-    return regain_device(pool) || host;
-}
-
-bool DevicePager::regain_device(FramePool& pool) {
     if (pool.budget() >= pool.promised()) return false;
     if (std::ranges::any_of(requests_, [](const Request* r) { return r->yields; })) return false;
+    regain_from_ns_ = now_ns() + kRegainEach;
     std::size_t free = 0, total = 0;
     if (insist([&] { return driver_.cuMemGetInfo_v2(&free, &total); }) != CUDA_SUCCESS) return false;
     const std::size_t before = pool.budget(), theirs = left_to_others(pool.promised());
@@ -53,6 +48,16 @@ bool DevicePager::regain_device(FramePool& pool) {
     if (ours <= before) return false;
     pool.set_budget_for_now(ours);
     pager_.sink().line(Sink::Level::info, "device " + std::to_string(device_) + ": there is more memory again; the budget is now " + std::to_string(pool.budget()) + " bytes");
+    return true;
+}
+
+// The same of host memory, for a waiting request: nobody says how much there is, the next frame will tell. In vain it looks like
+// progress, so deadlines pass between one time and the next, more and more.
+bool DevicePager::regain_host() {
+    if (host_pool_->budget() >= host_pool_->promised() || now_ns() < regain_host_from_ns_) return false;
+    regain_host_each_ns_ = std::clamp(2 * regain_host_each_ns_, 2 * deadline_ns(), kRegainHostEach);
+    regain_host_from_ns_ = now_ns() + regain_host_each_ns_;
+    host_pool_->set_budget_for_now(host_pool_->promised());
     return true;
 }
 

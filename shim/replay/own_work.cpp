@@ -9,26 +9,14 @@ constexpr std::size_t kSlots = OwnWork::slots, kSlotBytes = 32;   // as hash.cu 
 constexpr int kTimings = 64;
 constexpr int kSharedUnasked = 48 << 10;   // bytes of dynamic shared memory that every kernel may have; for more it has to be allowed them
 
-// While it lives the kernel may have so many bytes of dynamic shared memory. The program may allow it less between two launches.
-class SharedAllowed {
-  public:
-    SharedAllowed(const pager::Driver& d, CUfunction f, int bytes) : d_(d), f_(f) {
-        if (bytes <= kSharedUnasked || !d.cuFuncGetAttribute || !d.cuFuncSetAttribute || d.cuFuncGetAttribute(&allowed_, kAllowed, f) != CUDA_SUCCESS) return;
-        raised_ = allowed_ < bytes && d.cuFuncSetAttribute(f, kAllowed, bytes) == CUDA_SUCCESS;
-    }
-    ~SharedAllowed() {
-        if (raised_) d_.cuFuncSetAttribute(f_, kAllowed, allowed_);
-    }
-    SharedAllowed(const SharedAllowed&) = delete;
-    SharedAllowed& operator=(const SharedAllowed&) = delete;
-
-  private:
-    static constexpr CUfunction_attribute kAllowed = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    const pager::Driver& d_;
-    const CUfunction f_;
-    int allowed_ = 0;
-    bool raised_ = false;
-};
+// The kernel may have so many bytes of dynamic shared memory, as it could when the program launched it: it may have been allowed less
+// since. What is more stays: another thread may have allowed its own launch something meanwhile.
+void allow_shared(const pager::Driver& d, CUfunction f, int bytes) {
+    constexpr CUfunction_attribute allowed = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    int now = 0;
+    if (bytes <= kSharedUnasked || !d.cuFuncGetAttribute || !d.cuFuncSetAttribute || d.cuFuncGetAttribute(&now, allowed, f) != CUDA_SUCCESS) return;
+    if (now < bytes) d.cuFuncSetAttribute(f, allowed, bytes);
+}
 
 CUresult submit_fill(const pager::Driver& d, const FillArguments& f, CUstream stream) {
     if (f.height == 1 && f.elementSize == 1) return d.cuMemsetD8Async(f.dst, static_cast<unsigned char>(f.value), f.width, stream);
@@ -205,7 +193,7 @@ CUresult OwnWork::launch(const Launch& l, std::span<char> arguments, std::span<c
             std::memcpy(&fill, arguments.data(), sizeof fill);
             return submit_fill(d, fill, stream);
         }
-        const SharedAllowed allowed(d, l.function, static_cast<int>(l.shared_bytes));
+        allow_shared(d, l.function, static_cast<int>(l.shared_bytes));
         if (l.attributes.empty())
             return d.cuLaunchKernel(l.function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2], l.shared_bytes, stream, nullptr, extra);
         if (!d.cuLaunchKernelEx) return CUDA_ERROR_NOT_SUPPORTED;

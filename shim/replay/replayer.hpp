@@ -195,7 +195,10 @@ class Replayer final : public pager::Restorer {
         std::erase_if(untried_, [&](const auto& e) { return gone(e) && (not_tried(e.second), true); });
     }
     Trials judge(const std::shared_ptr<Known>& known, const std::set<std::int32_t>& right, const std::set<std::int32_t>& wrong, const std::set<std::int32_t>& untested);
-    void note_any() { any_.store(!entries_.empty() || !untried_.empty()); }
+    void note_any() {
+        any_.store(!entries_.empty() || !untried_.empty());
+        if (entries_.empty()) owes_.store(false);
+    }
     std::uint32_t lanes_using(const pager::Op& op);
     std::uint32_t lanes_of_small(CUdeviceptr at, bool writes_only) const;
     void done_with(std::size_t lane);

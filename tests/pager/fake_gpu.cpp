@@ -27,6 +27,11 @@ FakeGpu::~FakeGpu() { g_gpu = nullptr; }
 
 void FakeGpu::set_context(int number) { t_context = number; }
 
+void FakeGpu::set_aside(int stream) {
+    std::lock_guard lock(mutex_);
+    aside_.insert(stream_of(stream));
+}
+
 void FakeGpu::hold(int stream) {
     std::lock_guard lock(mutex_);
     held_.insert(stream_of(stream));
@@ -272,6 +277,10 @@ Driver FakeGpu::driver() {
     d.cuStreamCreate = Calls::make_stream;
     d.cuStreamDestroy_v2 = [](CUstream) { return CUDA_SUCCESS; };
     d.cuStreamSynchronize = Calls::synchronize;
+    d.cuStreamGetFlags = [](CUstream stream, unsigned* flags) {
+        const Calls::Lock lock(Calls::g().mutex_);
+        return *flags = Calls::g().aside_.count(stream) ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT, CUDA_SUCCESS;
+    };
     d.cuStreamQuery = [](CUstream) { return CUDA_SUCCESS; };
     d.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) { return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS; };
     d.cuStreamWaitEvent = Calls::wait;

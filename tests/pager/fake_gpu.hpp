@@ -27,6 +27,8 @@ class FakeGpu {
 
     // Contexts are numbers: 1 and 2 of device 0, 3 of device 1. Of the calling thread:
     static void set_context(int number);
+    // It waits for no legacy stream.
+    void set_aside(int stream);
     // What was submitted to a held stream has not completed.
     void hold(int stream);
     void let_go(int stream);
@@ -68,7 +70,7 @@ class FakeGpu {
     std::map<CUmemGenericAllocationHandle, std::vector<std::uint64_t>> memory_;
     std::map<CUdeviceptr, Page> mapped_;
     std::map<CUevent, CUstream> pending_;   // events recorded on held streams
-    std::set<CUstream> held_;
+    std::set<CUstream> held_, aside_;
     // What is copied out was hashed before: the last hash of each frame, and what streams have waited for of each other.
     struct Point {
         CUstream stream;

@@ -27,12 +27,40 @@ TEST_CASE("host memory that was not to be had for a moment is asked for again") 
     const CUdeviceptr a = p.allocate(4), b = p.allocate(4);
     REQUIRE(p.launch(1, {a}) == CUDA_SUCCESS);
     p.gpu.fill_up();
-    p.gpu.host_refusals = 4;
+    p.gpu.host_refusals = 1;
     REQUIRE(p.launch(1, {b}) == CUDA_SUCCESS);
     CHECK(p.where(a) == Residency::host);
     CHECK(p.device->memory().host_budget == 16 * granule);
     CHECK(p.device->is_valid() == "");
     CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("where host memory is not to be had for good, that is an error in the end") {
+    const bool lands = GENERATE(false, true);
+    Paged p({.device = 6, .host = 16, .lands = lands, .deadline_ns = 20'000'000});
+    const CUdeviceptr a = p.allocate(4), b = p.allocate(4);
+    REQUIRE(p.launch(1, {a}) == CUDA_SUCCESS);
+    p.gpu.fill_up();
+    p.gpu.host_refusals = 1'000'000'000;
+    for (int again = 0; again < 2; ++again) CHECK(p.launch(1, {b}) == CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(p.where(a) == Residency::device);
+    CHECK(p.device->is_valid() == "");
+    CHECK(p.gpu.violations().empty());
+}
+
+TEST_CASE("what is freed on the legacy stream waits there for blocking streams alone") {
+    const bool blocking = GENERATE(true, false), of_slab = GENERATE(false, true);
+    Paged p({.device = 16, .host = 16, .small_below = granule / 2});
+    if (!blocking) p.gpu.set_aside(2);
+    const std::size_t bytes = of_slab ? granule / 4 : granule;
+    CUdeviceptr x = 0, y = 0;
+    REQUIRE(p.device->allocate(bytes, CU_STREAM_LEGACY, true, nullptr, x) == CUDA_SUCCESS);
+    p.gpu.hold(2);
+    REQUIRE(p.launch(2, {x}) == CUDA_SUCCESS);
+    REQUIRE(p.device->free(x, CU_STREAM_LEGACY, true) == CUDA_SUCCESS);
+    REQUIRE(p.device->allocate(bytes, CU_STREAM_LEGACY, true, nullptr, y) == CUDA_SUCCESS);
+    CHECK((x == y) == !blocking);
+    p.gpu.let_go(2);
 }
 
 TEST_CASE("what is not managed waits for ops that hold all memory on their way to the driver") {
