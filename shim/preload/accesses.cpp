@@ -130,6 +130,9 @@ const char* host_readable(const pager::Pager& pager, const Work& work, CUdevicep
     if (pager.in_arena(address) || address < 4096) return nullptr;  // a null source is the driver's to refuse
     if (std::strstr(work.entry_point, "HtoD") && address == work.spans[0].address) return itself;
     if (std::strstr(work.entry_point, "DtoH")) return nullptr;
+    // Of what a graph allocates the driver knows nothing before its launch.
+    if (unmanaged_ranges.may_contain(address))
+        if (const auto kind = unmanaged_ranges.at(address); kind && *kind != Outside::host) return nullptr;
     unsigned type = 0;
     const char* host = nullptr;
     static const auto ask = UDNNMEM_REAL(cuPointerGetAttribute);

@@ -447,7 +447,7 @@ void by_hand(unsigned seed) {
 // A graph within a graph, and memory that the graph itself allocates and frees.
 void nested(unsigned seed) {
   World w(seed);
-  const CUdeviceptr x = w.stepped(), y = w.stepped();
+  const CUdeviceptr x = w.stepped(), y = w.stepped(), z = w.stepped();
   const CUstream s = w.stream(), press = w.stream();
   Graph inner, outer;
   inner.capture(s, [&](CUstream c) {
@@ -467,6 +467,7 @@ void nested(unsigned seed) {
     CHECK(cuMemAllocAsync(&t, kWords * 4ul, c));
     launch_wide(c, w.add, x, y, t, kWords);
     launch_wide(c, w.add, t, y, x, kWords);
+    CHECK(cuMemcpyDtoDAsync(z, t, kWords * 4ul, c));
     CHECK(cuMemFreeAsync(t, c));
   });
   for (int round = 0; round < 3; round++) {
@@ -478,6 +479,7 @@ void nested(unsigned seed) {
   }
   tell("x", read(x, kWords));
   tell("y", read(y, kWords));
+  tell("z", read(z, kWords));
 }
 
 // A graph brings addresses, which differ from launch to launch, to a table or to a module's variable; a kernel, of the graph too,

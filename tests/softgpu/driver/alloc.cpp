@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tests/softgpu/driver/context.hpp"
+#include "tests/softgpu/driver/graph.hpp"
 #include "tests/softgpu/driver/listing.hpp"
 #include "tests/softgpu/driver/memory.hpp"
 #include "tests/softgpu/driver/pool.hpp"
@@ -176,7 +177,7 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdevicept
         auto it = all.upper_bound(a);
         if (it != all.begin() && (--it, a - it->first < it->second)) return set(it->first);
     }
-    if (!r) return CUDA_ERROR_INVALID_VALUE;
+    if (!r || awaits_launch(r->id)) return CUDA_ERROR_INVALID_VALUE;   // a card knows nothing of a graph's memory before its launch
     const bool host_kind = r->kind == Kind::pinned || r->kind == Kind::registered;
     const Address offset = a - (by_host ? reinterpret_cast<Address>(r->host) : r->address);
     switch (attribute) {

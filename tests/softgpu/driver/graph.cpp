@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <mutex>
+#include <set>
 
 #include "tests/softgpu/driver/memory.hpp"
 #include "tests/softgpu/driver/module.hpp"
@@ -12,12 +14,29 @@
 
 namespace softgpu {
 
+namespace {
+std::mutex unlaunched_mutex;
+std::set<std::uint64_t>& unlaunched = *new std::set<std::uint64_t>;   // memory of graphs that never ran, by id
+}  // namespace
+
+bool awaits_launch(std::uint64_t id) {
+    std::lock_guard lock(unlaunched_mutex);
+    return unlaunched.contains(id);
+}
+
 GraphMemory::~GraphMemory() {
+    launched();
     // The program may have freed it, and the address may be in use again: the id tells.
     if (auto r = find_range(address); r && r->id == id) pool_free_now(address);
 }
 
+void GraphMemory::launched() const {
+    std::lock_guard lock(unlaunched_mutex);
+    unlaunched.erase(id);
+}
+
 bool GraphMemory::hold() const {
+    launched();
     const auto r = find_range(address);
     return !r || r->id != id || softgpu::hold(*r->frame);
 }
@@ -85,6 +104,10 @@ CUresult make_allocation_node(CUgraphNode n, CUcontext c, CUDA_MEM_ALLOC_NODE_PA
     auto m = std::make_shared<GraphMemory>();
     TRY(pool_allocate_now(c, c->device, p->bytesize, &m->address));
     m->id = find_range(m->address)->id;
+    {
+        std::lock_guard lock(unlaunched_mutex);
+        unlaunched.insert(m->id);
+    }
     p->dptr = m->address;
     m->params = *p;
     n->memory = std::move(m);

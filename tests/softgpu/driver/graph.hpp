@@ -21,7 +21,10 @@ struct GraphMemory {
     ~GraphMemory();
     // Takes the device's memory, the first time. False: there is not enough.
     bool hold() const;
+    void launched() const;
 };
+// Whether that range is a graph's memory, and the graph has never run.
+bool awaits_launch(std::uint64_t id);
 }  // namespace softgpu
 
 struct CUgraphNode_st {
