@@ -122,7 +122,7 @@ Finding check_cupti() {
         if (void* const known = ::dlsym(handle, "cuptiGetVersion")) ::dladdr(known, &info);
         return Finding{Verdict::ok, info.dli_fname ? info.dli_fname : name};
     });
-    if (found.verdict == Verdict::ok) return {Verdict::ok, "CUPTI: " + found.text + " found; tried at run time, when the iteration is learned"};
+    if (found.verdict == Verdict::ok) return {Verdict::ok, "CUPTI: " + found.text + " found; tried while the iteration is learned, with UDNNMEM_CUPTI=1"};
     return {Verdict::ok, "CUPTI: libcupti.so.13 not found: ops are timed by event pairs while the iteration is learned"};
 }
 

@@ -57,7 +57,7 @@ class Within {
 
 profiler::Activity* OpTimers::activity() {
     std::call_once(opened_, [this] {
-        std::string why = "UDNNMEM_EVENT_TIMING is set";
+        std::string why = "UDNNMEM_CUPTI is not set";
         try {
             if (!settings_.only_events) activity_ = profiler::Activity::open(why);
         } catch (...) {

@@ -119,7 +119,7 @@ bool Session::start() {
     for (const std::string& text : unknown_options(environ)) log::warn("{}", text);
     // CUPTI is theirs.
     if (const host::Tool* tool = host::tool_at_work([](const char* variable) -> const char* { return std::getenv(variable); })) {
-        options_.event_timing = true;
+        options_.cupti = false;
         if (tool->runs_kernels_again) options_.recompute = When::off;
         if (!options_.quiet) log::note("{} is at work here ({}): ops are timed by events{}; {}", tool->name, tool->variable, tool->runs_kernels_again ? ", nothing is computed again" : "", tool->advice);
     }
@@ -325,7 +325,7 @@ void Session::start_learning() {
         executor_ = std::make_unique<executor::Executor>(*pager_, std::move(settings));
     }
     if (!executor_ && !trace_) return profiler::nvtx::stop_listening();
-    OpTimers::Settings timing{.only_events = options_.event_timing, .quiet = options_.quiet, .cupti_opened = leave_cupti_at_exit};
+    OpTimers::Settings timing{.only_events = !options_.cupti, .quiet = options_.quiet, .cupti_opened = leave_cupti_at_exit};
     // For the tests: more time with CUPTI, or less.
     if (const char* ms = std::getenv("UDNNMEM_TEST_CUPTI_MS")) timing.longest_cupti = Nanoseconds(std::atoll(ms) * 1'000'000);
     learner_ = std::make_unique<Learner>(trace_ != nullptr, timing, [this](const profiler::Iteration& iteration) {

@@ -18,6 +18,7 @@ def run(folder, build="runtime", memory="4GiB", libraries=FAKE, command=None, **
     for path in (trace, log):
         path.unlink(missing_ok=True)
     options.setdefault("UDNNMEM_DEBUG", "info")
+    options.setdefault("UDNNMEM_CUPTI", 1)
     options.setdefault("UDNNMEM_TEST_CUPTI_MS", 600000)   # a crowded machine may need its time
     # An iteration of the graph build is four ops; an iteration is watched for some 2,000 ops before it is believed.
     done = Run(command or [WORKLOADS / f"digits-{build}", "--depth", "16", "--width", "32", "--batch", "256", "--iterations", "700" if build == "graph" else "24"],
@@ -104,7 +105,7 @@ def main():
         for build, memory in (("runtime", "4GiB"), ("streams", "4GiB"), ("graph", "4GiB"), ("runtime", "1MiB")):
             check_times(suite, folder, build, memory, run(folder, build, libraries=SOFTGPU, UDNNMEM_DISABLE=1)[0].output)
         for what, reason, libraries, options in (("another subscriber", "another profiler has CUPTI", FAKE, {"FAKE_CUPTI": "busy"}), ("an old CUPTI", "CUPTI's version is 24", FAKE, {"FAKE_CUPTI": "old"}),
-                                                 ("event timing asked for", "UDNNMEM_EVENT_TIMING is set", FAKE, {"UDNNMEM_EVENT_TIMING": 1}), ("the toolkit's CUPTI", "", f"{SOFTGPU}:{TOOLKIT / 'lib64'}:{TOOLKIT / 'lib'}", {})):
+                                                 ("event timing asked for", "UDNNMEM_CUPTI is not set", FAKE, {"UDNNMEM_CUPTI": 0}), ("the toolkit's CUPTI", "", f"{SOFTGPU}:{TOOLKIT / 'lib64'}:{TOOLKIT / 'lib'}", {})):
             done, learned, ops, log = run(folder, libraries=libraries, **options)
             said = [line for line in done.error.splitlines() if "event pairs" in line]
             suite.check(done.status == 0 and done.output == plain.output, f"{what}: the same bits", done.tail())
@@ -113,7 +114,7 @@ def main():
             suite.check(ops and all(op["duration_ns"] > 0 and op["start_ns"] > 0 for op in ops if "mem" not in op["name"]), f"{what}: every kernel has its time")
             suite.check(not log or (log["pushes"] == 0 and log["late"] == 0), f"{what}: CUPTI is left alone", f"    {log and log['pushes']}")
             print(f"{what}: {said[0].split('learned: ')[-1] if said else '-'}")
-        for what, said, options in (("said without being asked", 1, {}), ("not where that was asked for", 0, {"UDNNMEM_EVENT_TIMING": 1}), ("nor where it is to be quiet", 0, {"UDNNMEM_QUIET": 1})):
+        for what, said, options in (("said without being asked", 1, {}), ("not where that was asked for", 0, {"UDNNMEM_CUPTI": 0}), ("nor where it is to be quiet", 0, {"UDNNMEM_QUIET": 1})):
             done, *_ = run(folder, FAKE_CUPTI="busy", UDNNMEM_DEBUG="warn", **options)
             suite.check(done.status == 0 and done.error.count("ops are timed by event pairs, not by CUPTI") == said, f"event pairs: {what}", done.tail())
         check_bounds(suite, folder, plain.output)
