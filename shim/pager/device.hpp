@@ -399,8 +399,8 @@ class DevicePager {
     std::int64_t last_moved_ns_ = 0;       // when memory last changed its place; moves that only begin, or are called off, do not count
     std::int64_t fired_ns_ = 0;            // when a deadline fired last
     int fired_in_a_row_ = 0;               // ... and how many did with nothing moved in between
-    std::int64_t regain_host_from_ns_ = 0, regain_host_each_ns_ = 0;
     std::int64_t regain_from_ns_ = 0;      // when the driver may be asked again whether others have given memory back
+    std::int64_t regain_host_from_ns_ = 0, regain_host_each_ns_ = 0;   // the same of host memory, and how long after the last time
     std::uint64_t moves_begun_ = 0;
     struct PoolUse {
         std::size_t current = 0, high = 0;

@@ -25,7 +25,7 @@ void DevicePager::run() {
         }
         bool progress = step_moves();
         if (!requests_.empty() && device_pool_->budget() < device_pool_->promised() && now_ns() >= regain_from_ns_) [[unlikely]] progress |= regain_budget();
-        if (!requests_.empty() && host_pool_->budget() < host_pool_->promised()) [[unlikely]] progress |= regain_host();
+        if (!requests_.empty()) progress |= regain_host();
         progress |= take_orders();   // before requests: what waits for room goes by the orders that came before it
         progress |= serve_requests();
         progress |= serve_orders();

@@ -36,11 +36,11 @@ KnownOp fill_of(CUdeviceptr at, std::size_t bytes, unsigned element) {
     return op;
 }
 
-// A buffer that two fills have made and that is dropped. The driver has no such fill as the second one, unless it `runs`.
+// A buffer that two fills have made and that is dropped. The driver has no such fill as the second one.
 struct Dropped {
-    explicit Dropped(bool runs) : p({.device = 8, .host = 8}), at(p.allocate(2)), replayer(*p.pager, *p.device, 0) {
+    Dropped() : p({.device = 8, .host = 8}), at(p.allocate(2)), replayer(*p.pager, *p.device, 0) {
         known = std::make_shared<Known>();
-        for (const unsigned element : {1u, runs ? 1u : 2u}) known->ops.push_back(fill_of(at, 2 * granule, element));
+        for (const unsigned element : {1u, 2u}) known->ops.push_back(fill_of(at, 2 * granule, element));
         REQUIRE(p.launch(1, {at}, 5) == CUDA_SUCCESS);
         p.pager->streams().mark_tails();
         pager::Buffer* const b = p.at(at);
@@ -90,7 +90,7 @@ TEST_CASE("hashes of replays are summed in no memory that a stream is still to u
 }
 
 TEST_CASE("what a replay has submitted that failed half-way comes before what is done next with its memory") {
-    Dropped d(false);
+    Dropped d;
     d.p.gpu.hold(1);
     REQUIRE(d.replayer.replay(*d.slice, stream_of(1)) == CUDA_ERROR_NOT_SUPPORTED);
     pager::Op op;
@@ -101,7 +101,7 @@ TEST_CASE("what a replay has submitted that failed half-way comes before what is
 }
 
 TEST_CASE("a restore that failed is owed until one does not") {
-    Dropped d(false);
+    Dropped d;
     CHECK_FALSE(d.replayer.owes());
     REQUIRE(d.replayer.restore_all(false, kIteration + 1) == CUDA_ERROR_NOT_SUPPORTED);
     CHECK(d.replayer.owes());
