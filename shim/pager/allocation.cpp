@@ -52,7 +52,7 @@ Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
 void DevicePager::retire(Buffer* b) {
     const Residency r = b->residency.load();
     const bool mapped = r == Residency::device || (r == Residency::host && backing_->host_frames_can_be_mapped());
-    if (mapped && backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) {
+    if (mapped && unmap(b) != CUDA_SUCCESS) {
         b->pinned = true;  // what the driver does not let go of is used for nothing else
         return;
     }

@@ -46,6 +46,8 @@ class Backing {
     virtual void drop(Frame&) = 0;
     // Maps `frames` one after another from `at` on, with access for the device. On failure nothing is mapped.
     virtual CUresult map(CUdeviceptr at, const std::vector<Frame*>& frames) = 0;
+    // Access for the CPU as well, to host frames mapped so. It costs more than the device's, and unmapping more than twice as much.
+    virtual CUresult allow_cpu(CUdeviceptr at, const std::vector<Frame*>& frames) = 0;
     // Whether `reader`, another device, has access to what is mapped from now on ...
     virtual void share(CUdevice reader, bool on) = 0;
     // ... and to what is mapped now.

@@ -97,16 +97,20 @@ class VmmBacking final : public Backing {
             offset += frame->bytes;
         }
         if (result == CUDA_SUCCESS) result = allow(at, offset);
-        // Copies from and to host memory may be the CPU's, wherever it is mapped.
+        if (result == CUDA_SUCCESS && !readers_.empty()) result = allow_again(at, offset);
+        if (result != CUDA_SUCCESS && offset) unmap(at, offset);
+        return result;
+    }
+
+    CUresult allow_cpu(CUdeviceptr at, const std::vector<Frame*>& frames) override {
+        CUresult result = CUDA_SUCCESS;
         std::size_t begin = 0;
-        for (std::size_t i = 0, end = 0; i < frames.size() && result == CUDA_SUCCESS && frames[i]->place == Place::host; ++i) {
+        for (std::size_t i = 0, end = 0; i < frames.size() && result == CUDA_SUCCESS; ++i) {
             end += frames[i]->bytes;
             if (i + 1 < frames.size() && frames[i + 1]->node == frames[i]->node) continue;
             result = allow_cpu(at + begin, end - begin, frames[i]->node);
             begin = end;
         }
-        if (result == CUDA_SUCCESS && !readers_.empty()) result = allow_again(at, offset);
-        if (result != CUDA_SUCCESS && offset) unmap(at, offset);
         return result;
     }
 

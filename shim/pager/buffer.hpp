@@ -81,6 +81,7 @@ struct alignas(64) Buffer {
     bool pinned = false;         // never moves again: escaped, or found written during a move
     bool moving = false;         // a Move names it
     bool unfilled = false;       // it comes, or came, without its contents
+    bool cpu_reaches = false;    // the host frames that are mapped at its address are the CPU's there as well
     CUresult refused = CUDA_SUCCESS;  // why it could not be fetched when that was last tried, until a launch has been told
     std::uint64_t looked_through = 0;  // what ops up to this number wrote has been searched for addresses
     struct Drag {

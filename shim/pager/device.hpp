@@ -51,6 +51,7 @@ struct Request {
     std::vector<Buffer*> need;        // without repeats
     std::vector<Buffer*> overwrites;  // subset of need whose contents are not wanted
     std::vector<Buffer*> uncopied;    // of those: brought in without their contents, which the host frames still have
+    bool by_cpu = false;              // a copy or memset, which the driver may have the CPU do where the memory is the host's
     bool everything = false;          // an op whose access set is not known
     bool yields = false;              // no op: the driver is to have ...
     std::size_t bytes = 0;            // ... so many bytes free, ...
@@ -271,6 +272,7 @@ class DevicePager {
     void start_fetch(Buffer*, std::vector<Frame*> frames, bool copy);
 
     // moves.cpp
+    CUresult unmap(Buffer*);
     bool step(Move&);
     bool step_evict(Move&);
     bool step_drop(Move&);
@@ -335,6 +337,7 @@ class DevicePager {
     bool hopeless(const Request&) const;
     bool paced(const Request&) const;
     CUresult map_now(Buffer*, std::vector<Frame*> frames);
+    CUresult let_cpu(Buffer*);
     void revert_to_host(Buffer*);
 
     // room.cpp

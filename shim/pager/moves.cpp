@@ -36,6 +36,11 @@ bool DevicePager::unreachable(Move& m) {
     return quiet(b);
 }
 
+CUresult DevicePager::unmap(Buffer* b) {
+    b->cpu_reaches = false;
+    return backing_->unmap(b->base, b->capacity);
+}
+
 bool DevicePager::step(Move& m) {
     if (m.cancelled && m.cancellable()) {
         if (!passed(m)) return false;  // a copy in flight ends first; its result is not used
@@ -63,7 +68,7 @@ bool DevicePager::step_evict(Move& m) {
         case Move::Stage::quiesce: {
             if (!unreachable(m)) return false;
             if (!b->touched) {  // no op was ever given its address, and there is nothing to keep
-                if (backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+                if (unmap(b) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
                 device_pool_->give_back(b->device_frames);
                 host_pool_->give_back(b->host_frames);
                 b->host_valid = false;
@@ -162,7 +167,7 @@ bool DevicePager::step_evict(Move& m) {
         }
     }
     // Copied (or clean): the memory behind the address changes now. Launches that name it wait.
-    if (backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+    if (unmap(b) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
     if (landing && backing_->map(b->base, b->host_frames) != CUDA_SUCCESS) {
         if (backing_->map(b->base, b->device_frames) != CUDA_SUCCESS) lost(b, "could not be mapped again");
         return fail_move(m, CUDA_ERROR_UNKNOWN), true;
@@ -202,7 +207,7 @@ bool DevicePager::step_drop(Move& m) {
     m.ticket = -1;
     // A pointer table; or one was found that leads here, and an op that names it came after the one that the order was given for.
     if (addresses || b->last_use.load() > m.used) return finish(m, Residency::device), true;
-    if (backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+    if (unmap(b) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
     device_pool_->give_back(b->device_frames);
     host_pool_->give_back(b->host_frames);
     b->host_valid = b->hash_known = false;
@@ -307,7 +312,7 @@ bool DevicePager::step_fetch(Move& m) {
             if (!settled(m)) return true;
             if (b->hash_known && !hasher_.has_ticket()) return false;  // for the frames left behind
             b->streams.store(0);  // from here on only streams that use it where it is now count
-            if (landing && backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            if (landing && unmap(b) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             if (backing_->map(b->base, m.frames) != CUDA_SUCCESS) {
                 if (landing && backing_->map(b->base, b->host_frames) != CUDA_SUCCESS) lost(b, "could not be mapped again");
                 return fail_move(m, CUDA_ERROR_UNKNOWN), true;

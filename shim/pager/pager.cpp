@@ -109,7 +109,7 @@ CUresult Pager::enter(Op& op) {
     }
     Lease& lease = my_lease();
     publish(op, lease);
-    bool resident = !op.captured && op.more.empty() && op.overwrites.empty() && !failed() && !ahead_of_plan(op) && (!op.everything || all_in_place());
+    bool resident = !op.captured && op.more.empty() && op.overwrites.empty() && !failed() && !ahead_of_plan(op) && (!op.everything || (!op.by_cpu && all_in_place()));
     for (std::uint32_t i = 0; resident && !op.everything && i < op.count; ++i) {
         const Buffer* b = op.buffers[i];
         resident = b->residency.load(std::memory_order_seq_cst) == Residency::device &&
@@ -242,6 +242,7 @@ CUresult Pager::try_enter(Op& op, Buffer*& dropped) {
             request.everything = op.everything;
             request.recomputes = op.recomputes;
             request.host_allowed = op.captured;
+            request.by_cpu = op.by_cpu;
             request.paced_by = op.paced_by;
             request.paced_number = op.paced_number;
             request.takes = op.takes;

@@ -31,6 +31,7 @@ struct Op {
     CUstream stream = CU_STREAM_LEGACY;
     bool everything = false;               // its access set is not known
     bool kernel = false;                   // a launch, not a copy or memset
+    bool by_cpu = true;                    // or the driver may have the CPU do it, where the memory is the host's
     bool recomputes = false;               // the library's own work: dropped buffers that it names are not there yet
     bool looked_at = false;                // nothing runs: the driver looks at the addresses, no more
     std::uint32_t count = 0;               // buffers named, without repeats as far as that is cheap

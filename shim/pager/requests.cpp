@@ -86,7 +86,7 @@ void DevicePager::release(Request& r, bool submitted_ok) {
 // The buffer's device frames hold nothing of worth; its host frames do. Nothing of the failed op was submitted.
 void DevicePager::revert_to_host(Buffer* b) {
     out_of_place();
-    if (backing_->unmap(b->base, b->capacity) != CUDA_SUCCESS) return lost(b, "could not be given back its contents after a call that failed");
+    if (unmap(b) != CUDA_SUCCESS) return lost(b, "could not be given back its contents after a call that failed");
     device_pool_->give_back(b->device_frames);
     b->unfilled = false;
     b->residency = Residency::unbacked;
@@ -255,6 +255,8 @@ bool DevicePager::serve(Request& r, bool first) {
     bool from_host = false;
     for (Buffer* b : r.need) {
         if (b->residency != Residency::host) continue;
+        if (r.by_cpu && !b->cpu_reaches)
+            if (const CUresult result = let_cpu(b); result != CUDA_SUCCESS) return grant(r, result), true;
         from_host = true;
         tell(profiler::EventKind::served_from_host, b, b->capacity, r.since_ns);
     }
@@ -354,11 +356,21 @@ bool DevicePager::serve_everything(Request& r) {
         start_fetch(b, std::move(frames), b->touched);
         return true;
     }
+    for (Buffer* b : buffers_)
+        if (r.by_cpu && b->live && b->residency == Residency::host && !b->cpu_reaches)
+            if (const CUresult result = let_cpu(b); result != CUDA_SUCCESS) return grant(r, result), true;
     all_in_place_.store(true, std::memory_order_seq_cst);
     if (std::any_of(r.need.begin(), r.need.end(), [](const Buffer* b) { return b->residency == Residency::host; })) ++stats_.served_from_host;
     hold(r);
     grant(r, CUDA_SUCCESS);
     return true;
+}
+
+// Of what lies in host frames. It stays so until it is mapped elsewhere.
+CUresult DevicePager::let_cpu(Buffer* b) {
+    const CUresult result = backing_->allow_cpu(b->base, b->host_frames);
+    b->cpu_reaches = result == CUDA_SUCCESS;
+    return result;
 }
 
 CUresult DevicePager::map_now(Buffer* b, std::vector<Frame*> frames) {

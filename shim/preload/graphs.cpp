@@ -138,6 +138,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     Entered entered(p, op);
     op.stream = stream;
     op.kernel = true;
+    op.by_cpu = graph.launches_others();
     Observation seen(*s, stream);
     executor::Executor* const plan = plan_of(*s, stream);
     executor::Executor::Place place;
@@ -155,6 +156,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         const std::vector<interpose::Span> own = graph.own_memory();
         for (const GraphNode& node : graph.nodes()) {
             if (!node.enabled) continue;
+            op.by_cpu = op.by_cpu || node.work.kind != WorkKind::kernel;
             if (node.work.kind == WorkKind::copy && !capturing) {
                 if (const CUresult result = let_pointers_escape(*s, node.work); result != CUDA_SUCCESS) return result;
                 name_carried(p, node.work, op);

@@ -103,6 +103,7 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
     Observation seen(*s, w.stream);
     op.stream = w.stream;
     op.kernel = w.kind == WorkKind::kernel;
+    op.by_cpu = !op.kernel;
     executor::Executor* const plan = plan_of(*s, w.stream);
     executor::Executor::Place place;
     if (plan && (w.kind == WorkKind::memop || w.kind == WorkKind::host)) plan->gating();
