@@ -40,6 +40,7 @@ class Course {
     std::uint64_t watched = 0;                  // ops up to here have to complete first
     std::uint64_t awaited = 0;                  // the end of ops up to here is waited for: a mark behind them is due in each stream
     std::uint64_t followed_at = 0;              // when it was last followed, in ops
+    bool strays = false;                        // some of its ops may be using more than they are known to (Op::loose)
     const bool restored = false;                // an earlier run stored it ...
     bool stored = false;                        // ... and its plan is good
     bool planned_at_once = false;               // when it begins: see Executor::find_device()

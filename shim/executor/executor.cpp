@@ -272,7 +272,7 @@ CUresult Executor::replay_for(const Place& place, pager::Op& op, const replay::L
 
 // With mutex_ held, of an op that was placed: what compute_again() has to know.
 void Executor::note_epoch(Place& place, const pager::Op& op, bool goes_on) {
-    place.breaks = !goes_on || place.step == 0 || op.everything || replayer_.load()->owes();
+    place.breaks = !goes_on || place.step == 0 || op.everything || op.loose_count || replayer_.load()->owes();
     // In a slab only what the op was given counts, where that is listed.
     const bool listed = op.small_count <= pager::Op::kFewSmall;
     for (std::uint32_t i = 0; i < op.count; ++i) place.breaks |= op.buffers[i]->table.load(std::memory_order_relaxed) && !(op.buffers[i]->slab && listed);
@@ -392,6 +392,7 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
         return place;
     }
     active_->followed_at = ops_;
+    active_->strays |= op.loose_count > 0;
     active_->streams.set(active_->sequence.steps[static_cast<std::size_t>(step)].stream, op.stream);
     if (step == 0) begin_iteration();
     while (first_clock_ + static_cast<std::uint64_t>(step) <= clock_) first_clock_ += active_->sequence.steps.size();

@@ -50,6 +50,10 @@ Course::Stage Executor::begin_proof(Course& course) {
         return Course::Stage::planned;
     }
     if (!settings_.recompute) return Course::Stage::planned;
+    if (course.strays) {
+        settings_.say("sequence " + std::to_string(course.id) + " is not run again: its kernels may be using memory that nothing but stray words leads to");
+        return Course::Stage::planned;
+    }
     std::lock_guard proof(proof_mutex_);
     make_replayer();
     for (const CoursePointer& c : courses_)

@@ -6,10 +6,29 @@
 #include <iterator>
 
 namespace udnnmem::pager {
+namespace {
+
+// Where data seldom looks like an address: the upper half of one there is an integer of six to eight digits' worth of bits no longer
+// small, and no float but a denormal one. Drivers begin low (an H200's at 17 GB), where any pair of integers is an address whose upper
+// one is a dimension or a label.
+constexpr CUdeviceptr kPlaces[] = {0x6d0000000000, 0x5b0000000000, 0x3d0000000000, 0x2d0000000000};
+constexpr CUdeviceptr kHigh = CUdeviceptr{1} << 44;
+
+CUdeviceptr reserve(const Driver& driver, std::size_t granule, std::size_t bytes) {
+    CUdeviceptr at = 0;
+    for (const CUdeviceptr place : kPlaces) {
+        if (driver.cuMemAddressReserve(&at, bytes, granule, place, 0) != CUDA_SUCCESS) continue;
+        if (at >= kHigh) return at;
+        driver.cuMemAddressFree(at, bytes);
+    }
+    return driver.cuMemAddressReserve(&at, bytes, granule, 0, 0) == CUDA_SUCCESS ? at : 0;
+}
+
+}  // namespace
 
 bool Arena::start(const Driver& driver, std::size_t granule, std::size_t bytes) {
     CUdeviceptr at = 0;
-    while (driver.cuMemAddressReserve(&at, bytes, granule, 0, 0) != CUDA_SUCCESS) {
+    while (!(at = reserve(driver, granule, bytes))) {
         bytes /= 2;
         if (bytes < (std::size_t{1} << 30)) return false;
     }

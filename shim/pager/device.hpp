@@ -49,6 +49,7 @@ class Pager;
 // What a launching thread waits for.
 struct Request {
     std::vector<Buffer*> need;        // without repeats
+    std::vector<Buffer*> loose;       // subset of need that has to be reachable, no more
     std::vector<Buffer*> overwrites;  // subset of need whose contents are not wanted
     std::vector<Buffer*> uncopied;    // of those: brought in without their contents, which the host frames still have
     bool by_cpu = false;              // a copy or memset, which the driver may have the CPU do where the memory is the host's
@@ -66,6 +67,7 @@ struct Request {
     bool holding = false, done = false;
     CUresult result = CUDA_SUCCESS;
     std::int64_t since_ns = 0;
+    bool is_loose(const Buffer* b) const { return std::find(loose.begin(), loose.end(), b) != loose.end(); }
 };
 
 class DevicePager {
@@ -322,6 +324,7 @@ class DevicePager {
     bool serve_requests();
     const Request* first_in_line() const;
     bool serve(Request&, bool first);
+    bool is_still_there(const Buffer*) const;
     bool serve_everything(Request&);
     bool halted() const;
     bool refuses_dropped(Request&, const std::vector<Buffer*>& among);

@@ -24,6 +24,7 @@ bool DevicePager::settled(Move& m) {
 // ops have completed.
 bool DevicePager::unreachable(Move& m) {
     Buffer* b = m.buffer;
+    if (b->granted) return false;   // to an op that may be using it
     for (Buffer* s : b->through) {
         if (leased(s)) return false;
         b->streams.fetch_or(s->streams.load());

@@ -117,7 +117,7 @@ std::size_t DevicePager::bytes_requested_beside(const Buffer* of) const {
     for (const Request* r : requests_)
         if (!r->done && !r->host_allowed && !paced(*r))
             for (const Buffer* b : r->need)
-                if (b != of && !b->moving && b->residency != Residency::device) bytes += b->capacity;
+                if (b != of && !b->moving && b->residency != Residency::device && !r->is_loose(b)) bytes += b->capacity;
     return bytes;
 }
 

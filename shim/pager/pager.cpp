@@ -18,6 +18,17 @@ void Op::name_marked(Buffer* b) {
     else more.push_back(b);
 }
 
+void Op::join_loose() {
+    std::uint32_t kept = 0;
+    for (std::uint32_t i = 0; i < loose_count; ++i) {
+        Buffer* const b = loose[i];
+        if (std::find(buffers, buffers + count, b) != buffers + count || std::find(more.begin(), more.end(), b) != more.end()) continue;
+        name(b);
+        loose[kept++] = b;
+    }
+    loose_count = kept;
+}
+
 Pager::Pager(const Driver& driver, const Settings& settings, Sink& sink)
     : driver_(driver), settings_(settings), sink_(sink), streams_(driver_), answer_memory_(driver_, streams_) {}
 
@@ -107,6 +118,7 @@ CUresult Pager::enter(Op& op) {
         op.captured = true;
         if (op.kernel) return CUDA_SUCCESS;
     }
+    if (op.loose_count) [[unlikely]] op.join_loose();
     Lease& lease = my_lease();
     publish(op, lease);
     bool resident = !op.captured && op.more.empty() && op.overwrites.empty() && !failed() && !ahead_of_plan(op) && (!op.everything || (!op.by_cpu && all_in_place()));
@@ -248,6 +260,8 @@ CUresult Pager::try_enter(Op& op, Buffer*& dropped) {
             request.takes = op.takes;
             for (Buffer* b : all)
                 if (b->device == d) request.need.push_back(b);
+            for (std::uint32_t i = 0; i < op.loose_count; ++i)
+                if (op.loose[i]->device == d) request.loose.push_back(op.loose[i]);
             for (Buffer* b : op.overwrites)
                 if (b->device == d) request.overwrites.push_back(b);
             op.requests.emplace_back(d, std::move(request));

@@ -39,6 +39,9 @@ struct Op {
     Buffer* buffers[Lease::kMany];
     std::vector<Buffer*> more;             // those beyond kMany (graphs)
     std::vector<Buffer*> overwrites;       // wholly written, not read
+    static constexpr std::uint32_t kFewLoose = 8;
+    std::uint32_t loose_count = 0;
+    Buffer* loose[kFewLoose];              // named by words that are addresses perhaps: reachable is enough, be it in host memory
     std::vector<StreamSlot*> also;         // streams beside `stream` that parts of it run on
     static constexpr std::uint32_t kFewSmall = 32;
     std::uint32_t small_count = 0;         // addresses named in slabs; more than kFewSmall: not all are listed
@@ -61,10 +64,17 @@ struct Op {
         marks |= mark;
         buffers[count++] = b;
     }
+    void name_loosely(Buffer* b) {
+        if (loose_count < kFewLoose) loose[loose_count++] = b;
+        else name(b);
+    }
     void name_in_slab(CUdeviceptr at) {
         if (small_count < kFewSmall) small[small_count] = at;
         if (small_count <= kFewSmall) ++small_count;
     }
+
+    // Of what is loose only what is not named firmly is, and from here on it is among the others.
+    void join_loose();
 
   private:
     void name_marked(Buffer* b);           // listed already perhaps, or there are many

@@ -113,6 +113,7 @@ void DevicePager::forget_gone(Request& r) {
     if (r.holding) return;
     const auto gone = [this](const Buffer* b) { return (!b->live && !b->slab) || pager_.find(b->base) != b; };
     std::erase_if(r.need, gone);
+    std::erase_if(r.loose, gone);
     std::erase_if(r.overwrites, gone);
 }
 
@@ -199,14 +200,20 @@ bool DevicePager::serve_requests() {
     return progress;
 }
 
+// Whether it is about to go, but has not begun to: an op that is let through is waited for.
+bool DevicePager::is_still_there(const Buffer* b) const {
+    return b->residency == Residency::evicting && std::ranges::any_of(moves_, [b](const Move& m) { return m.buffer == b && m.stage == Move::Stage::quiesce; });
+}
+
 bool DevicePager::serve(Request& r, bool first) {
     if (refuses_dropped(r, r.need)) return true;
     // Those behind the first pass only if they need nothing.
     auto ready = [&](Buffer* b) {
         const Residency res = b->residency;
         if (b->unfilled && !b->moving) return std::find(r.uncopied.begin(), r.uncopied.end(), b) != r.uncopied.end();
-        return res == Residency::device || (res == Residency::host && (r.host_allowed || b->pinned) && backing_->host_frames_can_be_mapped() &&
-                                            !b->moving);
+        const bool lands = backing_->host_frames_can_be_mapped(), loose = lands && r.is_loose(b);
+        return res == Residency::device || (res == Residency::host && (r.host_allowed || b->pinned || loose) && lands && !b->moving) ||
+               (loose && is_still_there(b));
     };
     const bool here = std::all_of(r.need.begin(), r.need.end(), ready);
     if ((!first && !here) || ((!here || r.takes) && paced(r))) return false;
@@ -218,7 +225,7 @@ bool DevicePager::serve(Request& r, bool first) {
         // What cannot all be on the device at once runs partly from host frames.
         std::size_t wanted = 0;
         for (Buffer* b : r.need)
-            if (!b->pinned) wanted += b->capacity;
+            if (!b->pinned && !r.is_loose(b)) wanted += b->capacity;
         const bool enough = or_without_slabs([&] { return wanted + fixed_bytes() <= device_pool_->budget(); });
         if (!enough && backing_->host_frames_can_be_mapped()) r.host_allowed = true;
     }
@@ -236,7 +243,7 @@ bool DevicePager::serve(Request& r, bool first) {
     std::stable_partition(r.need.begin(), r.need.end(), [](const Buffer* b) { return b->residency == Residency::host; });
     for (Buffer* b : r.need) {
         if (b->moving) r.moved = true;
-        if (b->residency == Residency::evicting && cancel(b)) progress = true;
+        if (b->residency == Residency::evicting && !r.is_loose(b) && cancel(b)) progress = true;
         if (b->residency == Residency::fetching && deadline && cancel(b)) progress = true;
         if (b->refused != CUDA_SUCCESS) {  // the driver will not bring it: from host frames, or an error
             const CUresult why = std::exchange(b->refused, CUDA_SUCCESS);
@@ -254,7 +261,7 @@ bool DevicePager::serve(Request& r, bool first) {
     if (waiting) return progress;
     bool from_host = false;
     for (Buffer* b : r.need) {
-        if (b->residency != Residency::host) continue;
+        if (b->residency != Residency::host || r.is_loose(b)) continue;
         if (r.by_cpu && !b->cpu_reaches)
             if (const CUresult result = let_cpu(b); result != CUDA_SUCCESS) return grant(r, result), true;
         from_host = true;

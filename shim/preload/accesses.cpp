@@ -12,6 +12,7 @@
 #include "interpose/kernel_code.hpp"
 #include "shim/log/log.hpp"
 #include "shim/pager/rules.hpp"
+#include "shim/preload/stray_words.hpp"
 #include "shim/preload/unmanaged_ranges.hpp"
 
 namespace udnnmem::preload {
@@ -43,6 +44,8 @@ std::size_t hash_bytes(const void* data) {
 bool is_in(std::uint64_t word, std::span<const Span> spans) {
     return std::any_of(spans.begin(), spans.end(), [word](const Span& s) { return word - s.address < s.bytes; });
 }
+
+auto& g_stray_words = *new StrayWords;   // never destroyed, likewise
 
 // Where what an op names goes.
 struct Naming {
@@ -83,11 +86,27 @@ constexpr std::size_t kNoParameter = SIZE_MAX;
     if (b->slab) n.op.name_in_slab(word);
 }
 
+// A word inside a structure that leads into the arena. True: that is all there is to say of it.
+[[gnu::noinline]] bool names_loosely(const Naming& n, const StrayWords::Offsets* strays, std::uint64_t word, std::size_t offset) {
+    Buffer* const b = n.pager.find(word);
+    if (!b || (!b->live && !b->slab)) {
+        if (g_stray_words.note(n.launch->layout, offset))
+            log::info("kernel {}: the word at byte {} of its parameters led to freed memory: what it leads to only has to be reachable", n.launch->layout->name, offset);
+        return false;
+    }
+    if (!strays || std::find(strays->begin(), strays->end(), offset) == strays->end()) return false;
+    if (b->slab) n.op.name(b), n.op.name_in_slab(word);
+    else if (holds("stray")) n.op.name_loosely(b);
+    return true;
+}
+
 // Pointers inside a parameter are aligned to 8 bytes of the parameter buffer.
-inline void scan(const Naming& n, const char* data, std::size_t offset, std::size_t bytes) {
+inline void scan(const Naming& n, const char* data, std::size_t offset, std::size_t bytes, bool structure = false) {
+    const StrayWords::Offsets* const strays = structure ? g_stray_words.of(n.launch->layout) : nullptr;
     for (std::size_t at = (8 - offset % 8) % 8; at + 8 <= bytes; at += 8) {
         std::uint64_t word;
         std::memcpy(&word, data + at, 8);
+        if (structure && n.pager.in_arena(word) && names_loosely(n, strays, word, offset + at)) [[unlikely]] continue;
         name_word(n, word, Access::read_write, 0, offset + at);
     }
     if (bytes >= kTensorMapBytes && g_any_tensor_map.load(std::memory_order_relaxed)) [[unlikely]] {
@@ -117,7 +136,7 @@ inline void scan(const Naming& n, const char* data, std::size_t offset, std::siz
             std::memcpy(&word, launch.params[i], 8);
             name_word(n, word, Access::read_write, 0, param.offset);
         } else if (param.size >= 8) {
-            scan(n, static_cast<const char*>(launch.params[i]), param.offset, param.size);
+            scan(n, static_cast<const char*>(launch.params[i]), param.offset, param.size, true);
         }
         ++i;
     }

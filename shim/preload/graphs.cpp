@@ -169,7 +169,7 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
         drop_repeats(op);
         if (Touches* all = seen.touches()) merge(*all);
         op.overwrites.clear();  // an earlier node may read what a later one overwrites
-        const bool names_any = (op.count || op.everything) && holds("graph");
+        const bool names_any = (op.count || op.loose_count || op.everything) && holds("graph");
         if (!capturing) order = order_of(exec, true);   // an update can make it one that is launched in pieces
         if (order) one_at_a_time = std::unique_lock(order->mutex);
         if (!names_any) return submit_in_order();

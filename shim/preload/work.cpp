@@ -114,7 +114,7 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
         name_accesses(p, w, op, seen.touches());
         drop_repeats(op);
         if (Touches* all = seen.touches()) name_led(p, w, *all);
-        if (!op.count && !op.everything) return submit();
+        if (!op.count && !op.loose_count && !op.everything) return submit();
         const WorkLaunch launch(w);
         CUresult ready = CUDA_SUCCESS;
         if (plan) place = plan->before(name_of(w), shape_of(w), op), ready = plan->compute_again(place, op, w.launch || w.fill || w.kind == WorkKind::copy ? &launch : nullptr);

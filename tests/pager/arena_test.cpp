@@ -25,6 +25,17 @@ Driver reserving_driver() {
     return d;
 }
 
+// A driver that begins where an H200's does, and puts a range where it is asked to if it `obliges`.
+struct Low {
+    static inline bool obliges;
+    static inline int held;
+    static CUresult reserve(CUdeviceptr* at, std::size_t, std::size_t, CUdeviceptr hint, unsigned long long) {
+        *at = hint && obliges ? hint : 0x100'0400'0000;
+        ++held;
+        return CUDA_SUCCESS;
+    }
+};
+
 }  // namespace
 
 TEST_CASE("the reservation is halved until the driver agrees") {
@@ -66,4 +77,18 @@ TEST_CASE("ranges do not overlap and the table knows their owners") {
         for (auto& [at, range] : held) arena.free_range(at, range.first);
         RC_ASSERT(arena.take_range(kMost - 2 * kGranule, &owners[0]) == arena.begin() + kGranule);  // all of it again, in one piece
     }));
+}
+
+TEST_CASE("the arena lies where small integers in pairs are no addresses, if the driver lets it choose") {
+    Low::obliges = GENERATE(true, false);
+    Low::held = 0;
+    Driver d = reserving_driver();
+    d.cuMemAddressReserve = Low::reserve;
+    d.cuMemAddressFree = [](CUdeviceptr, std::size_t) { return --Low::held, CUDA_SUCCESS; };
+    Arena arena;
+    REQUIRE(arena.start(d, kGranule, std::size_t{1} << 40));
+    CHECK(Low::held == 1);
+    CHECK(arena.contains((CUdeviceptr{256} << 32) + 0x400'0000) != Low::obliges);
+    if (Low::obliges)
+        for (CUdeviceptr upper = 0; upper < 4096; ++upper) REQUIRE_FALSE(arena.contains(upper << 32 | upper << 16));
 }

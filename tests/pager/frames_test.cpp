@@ -26,6 +26,7 @@ struct CountingBacking final : Backing {
     }
     void drop(Frame& f) override { held -= f.bytes; }
     CUresult map(CUdeviceptr, const std::vector<Frame*>&) override { return CUDA_SUCCESS; }
+    CUresult allow_cpu(CUdeviceptr, const std::vector<Frame*>&) override { return CUDA_SUCCESS; }
     void share(CUdevice, bool) override {}
     CUresult allow_again(CUdeviceptr, std::size_t) override { return CUDA_SUCCESS; }
     CUresult share_frame(const Frame&, int&) override { return CUDA_ERROR_NOT_SUPPORTED; }

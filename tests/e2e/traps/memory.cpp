@@ -663,6 +663,30 @@ void stale_address(unsigned seed) {
   tell("x", read(x, 1));
 }
 
+// A word of a structure that leads to freed memory, and counts for nothing then, later leads to what the kernel works on: where that
+// is, it stays meanwhile.
+void stray_counts(unsigned seed) {
+  World w(seed);
+  struct Perhaps {
+    std::uint64_t counts;
+    CUdeviceptr words;
+  };
+  const CUfunction perhaps = w.kernel("toil_perhaps"), toil = w.kernel("toil");
+  const CUdeviceptr lost = w.allocate(4), old = w.allocate(kWords * 4ul);
+  CHECK(cuMemsetD32(lost, 0, 1));
+  CHECK(cuMemFree(old));
+  const CUstream s = w.stream(), other = w.stream();
+  launch(s, perhaps, 1, Perhaps{0, old}, 1u, kStride, std::uint64_t{0}, lost);
+  const CUdeviceptr x = w.stepped();
+  if (seed % 2) w.press(other);   // it begins in host memory
+  launch(s, perhaps, 1, Perhaps{1, x}, w.toil_words(), kStride, w.toil_ns(), lost);
+  if (seed % 4 < 2) w.press(other);
+  launch(s, toil, 1, x, w.toil_words(), kStride, std::uint64_t{1}, lost);
+  w.press(s);
+  tell("x", read(x, kWords));
+  tell("lost", read(lost, 1));
+}
+
 // The address of freed memory among what is copied to a module's variable: no kernel follows it.
 void stale_in_variable(unsigned seed) {
   World w(seed);
@@ -706,6 +730,7 @@ const std::vector<Trap> memory_traps = {
     {"large-once", Needs::moves, large_once},
     {"sizes-beyond", Needs::nothing, sizes_beyond},
     {"stale-address", Needs::moves, stale_address},
+    {"stray-counts", Needs::moves, stray_counts},
     {"stale-in-variable", Needs::moves, stale_in_variable},
     {"neighbours", Needs::moves, neighbours},
     {"stranded", Needs::moves, stranded},

@@ -35,6 +35,7 @@ RULES = {  # what does not hold: the trap that notices
     "graph": "graph-frozen",                 # a graph's buffers are there when it is launched
     "graph-order": "graph-pieces-in-order",  # two launches of one graph are ordered
     "capture": "capture-holds-nothing",      # a captured op does not run
+    "stray": "stray-counts",                 # ... and what a word leads to that may be no address
     "free": "free-behind",                   # memory is used again only after what used it
     "free-small": "free-behind-small",
     "legacy-free": "free-on-legacy",         # ... also where only a free on the legacy stream came after it

@@ -45,6 +45,15 @@ __global__ void toil_struct(Reach r, unsigned count, unsigned stride, u64 ns, un
   toil_at(r.words, count, stride, ns, lost);
 }
 
+// The address counts only if it is said to.
+struct Perhaps {
+  u64 counts;
+  unsigned* words;
+};
+__global__ void toil_perhaps(Perhaps p, unsigned count, unsigned stride, u64 ns, unsigned* lost) {
+  if (p.counts) toil_at(p.words, count, stride, ns, lost);
+}
+
 // Through `depth` tables, each of which holds the address of the next; the last one holds that of the words.
 __global__ void toil_table(u64* table, unsigned entry, unsigned depth, unsigned count, unsigned stride, u64 ns, unsigned* lost) {
   u64* at = table + entry;

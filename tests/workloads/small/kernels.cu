@@ -35,12 +35,13 @@ extern "C" __global__ void gather(const unsigned* const* table, unsigned entries
   }
 }
 
-// Arguments inside a struct by value, one of them an interior pointer.
+// Arguments inside a struct by value, one of them an interior pointer; the last is what lay there before.
 struct Pair {
   unsigned tag;
   const unsigned* from;
   unsigned* to;
   unsigned count;
+  unsigned* stray;
 };
 extern "C" __global__ void shift(Pair p) {
   for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < p.count; i += gridDim.x * blockDim.x) p.to[i] = p.from[i] * 3 + p.tag;

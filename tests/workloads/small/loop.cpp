@@ -17,6 +17,7 @@ struct Pair {
   unsigned tag;
   CUdeviceptr from, to;
   unsigned count;
+  CUdeviceptr stray = 0;   // an old address: freed memory at first, then whatever is there
 };
 struct Slot {          // of a buffer; a transient one is made and freed by steps
   unsigned words;
@@ -47,6 +48,7 @@ struct Loop : Program {
   FILE* list = nullptr;
   int made = 0;
   unsigned salt = 0;
+  unsigned shifted = 0;
   std::vector<unsigned> host;
 
   unsigned below(unsigned n) { return static_cast<unsigned>(rng() % n); }
@@ -168,7 +170,16 @@ struct Loop : Program {
     CHECK(cuLaunchKernel(f, words / 256 + 1, 1, 1, 64, 1, 1, 0, s, params, nullptr));
   }
   void shift_by(unsigned kind, CUstream stream, Pair p) {
-    if (kind) return launch_on(stream, p.count, shift, p);
+    if (kind) {
+      // Not what the iteration is drawn by.
+      const auto k = ++shifted * 7 % slots.size();
+      p.stray = static_cast<int>(k) == table ? 0 : slots[k].at;   // where a table leads the kernel might go
+      if (shifted <= 3) {
+        CHECK(cuMemAlloc(&p.stray, 1 << 20));
+        CHECK(cuMemFree(p.stray));
+      }
+      return launch_on(stream, p.count, shift, p);
+    }
     size_t bytes = sizeof p;
     void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &p, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
     CHECK(cuLaunchKernel(shift, p.count / 256 + 1, 1, 1, 64, 1, 1, 0, stream, nullptr, extra));
