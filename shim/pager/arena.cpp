@@ -8,9 +8,9 @@
 namespace udnnmem::pager {
 namespace {
 
-// Where data seldom looks like an address: the upper half of one there is an integer of six to eight digits' worth of bits no longer
-// small, and no float but a denormal one. Drivers begin low (an H200's at 17 GB), where any pair of integers is an address whose upper
-// one is a dimension or a label.
+// Where data seldom looks like an address: the upper half of one there is no small integer, as sizes and labels are, and as a float it
+// is next to nothing. Left alone, drivers begin low: at 2^40 on an H200, where any two integers of which the second is 256 to 511
+// are an address.
 constexpr CUdeviceptr kPlaces[] = {0x6d0000000000, 0x5b0000000000, 0x3d0000000000, 0x2d0000000000};
 constexpr CUdeviceptr kHigh = CUdeviceptr{1} << 44;
 

@@ -51,7 +51,7 @@ RULES = {  # what does not hold: the trap that notices
 # Where the device reaches host frames, a launch in the hole of a remap, on what nobody knows that it uses, or for which no room is
 # made, runs from there, and what was written is found by its hash: it takes both away to see that the rule itself is missed.
 WITHOUT_LANDING = {"UDNNMEM_FAIL": "cuMemCreate:2:999:2"}
-NO_LANDING = {"lease": WITHOUT_LANDING, "capture": WITHOUT_LANDING, "learn": WITHOUT_LANDING, "last-mark": WITHOUT_LANDING}
+NO_LANDING = {"lease": WITHOUT_LANDING, "stray": WITHOUT_LANDING, "capture": WITHOUT_LANDING, "learn": WITHOUT_LANDING, "last-mark": WITHOUT_LANDING}
 MAY_EXCEED = {"learn", "last-mark"}   # then their traps have no other way
 
 
