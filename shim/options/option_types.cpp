@@ -101,6 +101,12 @@ Expected<void> parse_value(std::string_view text, When& to) {
     return {};
 }
 
+Expected<void> parse_value(std::string_view text, Landing& to) {
+    if (!same(text, "unplanned") && !same(text, "always")) return expected_was("unplanned or always");
+    to = same(text, "always") ? Landing::always : Landing::unplanned;
+    return {};
+}
+
 Expected<void> parse_value(std::string_view text, Level& to) {
     constexpr const char* names[] = {"error", "warn", "info", "trace"};
     for (int i = 0; i < 4; ++i) {

@@ -33,6 +33,9 @@ inline const char* name_of(Policy p) { return policy_names[static_cast<int>(p)];
 // Where the library finds that it may, or not at all.
 enum class When : std::uint8_t { off, automatic };
 
+// What is mapped to its host frames as it is evicted: all but what a plan fetches again, or all.
+enum class Landing : std::uint8_t { unplanned, always };
+
 // Ascending verbosity.
 enum class Level : std::uint8_t { error, warn, info, trace };
 
@@ -60,6 +63,7 @@ struct Globs {
 Expected<void> parse_value(std::string_view text, Size& to);
 Expected<void> parse_value(std::string_view text, Policy& to);
 Expected<void> parse_value(std::string_view text, When& to);
+Expected<void> parse_value(std::string_view text, Landing& to);
 Expected<void> parse_value(std::string_view text, Level& to);
 Expected<void> parse_value(std::string_view text, Pattern& to);
 Expected<void> parse_value(std::string_view text, Name& to);

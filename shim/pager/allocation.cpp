@@ -50,8 +50,7 @@ Buffer* DevicePager::new_buffer(std::size_t bytes, std::size_t capacity) {
 
 // Gives everything of a buffer back: mapping, frames, range. Nobody may be using it.
 void DevicePager::retire(Buffer* b) {
-    const Residency r = b->residency.load();
-    const bool mapped = r == Residency::device || (r == Residency::host && backing_->host_frames_can_be_mapped());
+    const bool mapped = b->residency == Residency::device || b->landed;
     if (mapped && unmap(b) != CUDA_SUCCESS) {
         b->pinned = true;  // what the driver does not let go of is used for nothing else
         return;

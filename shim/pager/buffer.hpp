@@ -5,8 +5,8 @@
 //   - Buffer objects are never deleted, only recycled: a launching thread may read one without a lock.
 //   - `residency`, `last_use`, `streams` may be read by anybody at any time; all other mutable fields belong to the
 //     holder of the device's mutex.
-//   - residency == device: the whole range is mapped to device frames. host: mapped to host frames (or, where host
-//     frames cannot be mapped, not mapped at all). evicting, fetching: launches that name it wait.
+//   - residency == device: the whole range is mapped to device frames. host: mapped to host frames if it has `landed`,
+//     else to nothing; the mover lands it before it grants it to an op. evicting, fetching: launches that name it wait.
 //   - unfilled: on device frames, yet `fetching`, for what counts is in the host frames until an op that overwrites all of it
 //     was submitted. Only the request of that op may use it.
 #pragma once
@@ -81,7 +81,8 @@ struct alignas(64) Buffer {
     bool pinned = false;         // never moves again: escaped, or found written during a move
     bool moving = false;         // a Move names it
     bool unfilled = false;       // it comes, or came, without its contents
-    bool cpu_reaches = false;    // the host frames that are mapped at its address are the CPU's there as well
+    bool landed = false;         // its address is mapped to its host frames ...
+    bool cpu_reaches = false;    // ... which are the CPU's there as well
     CUresult refused = CUDA_SUCCESS;  // why it could not be fetched when that was last tried, until a launch has been told
     std::uint64_t looked_through = 0;  // what ops up to this number wrote has been searched for addresses
     struct Drag {

@@ -269,12 +269,14 @@ class DevicePager {
     bool ended(CUstream);
     bool nothing_looks();
     void end_copy_out(Buffer*);
-    void start_evict(Buffer*, const Order* drop = nullptr);
+    bool land_next();
+    void start_evict(Buffer*, const Order* ordered = nullptr);
     void start_clean(Buffer*, std::uint64_t used, bool still);
     void start_fetch(Buffer*, std::vector<Frame*> frames, bool copy);
 
     // moves.cpp
     CUresult unmap(Buffer*);
+    CUresult land(Buffer*);
     bool step(Move&);
     bool step_evict(Move&);
     bool step_drop(Move&);
@@ -340,7 +342,7 @@ class DevicePager {
     bool hopeless(const Request&) const;
     bool paced(const Request&) const;
     CUresult map_now(Buffer*, std::vector<Frame*> frames);
-    CUresult let_cpu(Buffer*);
+    CUresult let_in(Buffer*, bool by_cpu);
     void revert_to_host(Buffer*);
 
     // room.cpp
@@ -399,6 +401,7 @@ class DevicePager {
     std::uint64_t everything_use_ = 0, everything_streams_ = 0;
     std::atomic<bool> all_in_place_{false};
     bool all_noted_ = false;               // while they are: as used by an op that may touch anything
+    bool unlanded_ = false;                // an eviction has left a range unmapped since land_next() found none
     int frozen_ = 0;                       // granted ops that may touch anything and are not submitted yet
     bool over_budget_warned_ = false, long_wait_warned_ = false;
     std::int64_t last_progress_ns_ = 0;

@@ -28,8 +28,9 @@ struct Move {
     bool copy = true;             // fetch: contents are wanted
     std::size_t left = 0;         // bytes of its copy that the driver was not given yet
     bool clean = false;           // evict: nothing had to be copied
+    bool ordered = false;         // evict: by a plan, which fetches what it needs again
     bool drop = false;            // evict: nothing is copied, the contents are given up
-    std::uint64_t used = 0;       // clean: the buffer's last use shortly before it began. drop: the last one that the order knows of
+    std::uint64_t used = 0;       // clean: the buffer's last use shortly before it began. ordered: the last one that the order knows of
     std::uint64_t everything_used = 0;  // ... and that of ops which may touch anything
     bool still = false;           // clean: no op was at work on the buffer after that, until it began
     bool cancelled = false;

@@ -30,6 +30,8 @@ void DevicePager::run() {
         progress |= serve_requests();
         progress |= serve_orders();
         if (!pager_.settings().budgets.empty()) [[unlikely]] progress |= turn_budget();
+        const bool idle = moves_.empty() && requests_.empty() && orders_out_.empty() && orders_in_.empty();
+        if (idle && unlanded_ && !follows_plan()) [[unlikely]] progress |= land_next();
         if (progress) {
             check();
             backoff = std::chrono::microseconds(10);
@@ -39,7 +41,7 @@ void DevicePager::run() {
             continue;
         }
         if (moves_.empty()) granted_.notify_all();  // context_destroying() waits for this
-        if (moves_.empty() && requests_.empty() && orders_out_.empty() && orders_in_.empty()) {
+        if (idle) {
             mover_asleep_.store(true, std::memory_order_seq_cst);
             if (!any_ordered_.load(std::memory_order_seq_cst)) mover_wake_.wait(lock);
             mover_asleep_.store(false, std::memory_order_relaxed);
@@ -75,14 +77,22 @@ void DevicePager::show(Move& m, const char* what) {
     m.shown = pager_.sink().move_began(what, told_id(m.buffer->id), Bytes(static_cast<std::int64_t>(m.buffer->capacity)));
 }
 
-void DevicePager::start_evict(Buffer* b, const Order* drop) {
+// Without a plan nothing says that a buffer comes back before it is used, be it by what nobody sees: what lies unmapped lands, one
+// buffer at a time. False: none does any more. What the driver does not map then is left to the launch that needs it.
+bool DevicePager::land_next() {
+    unlanded_ = std::ranges::any_of(buffers_, [this](Buffer* b) { return b->live && b->residency == Residency::host && !b->landed && land(b) == CUDA_SUCCESS; });
+    return unlanded_;
+}
+
+void DevicePager::start_evict(Buffer* b, const Order* ordered) {
     Move m;
     m.kind = Move::Kind::evict;
-    m.drop = drop;
-    m.used = drop ? drop->after : 0;
+    m.ordered = ordered;
+    m.drop = ordered && ordered->kind == Order::Kind::drop;
+    m.used = ordered ? ordered->after : 0;
     m.buffer = b;
     m.start_ns = now_ns();
-    show(m, drop ? "drop" : "evict");
+    show(m, m.drop ? "drop" : "evict");
     out_of_place();
     b->moving = true;
     b->residency.store(Residency::evicting, std::memory_order_seq_cst);

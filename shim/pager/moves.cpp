@@ -39,7 +39,16 @@ bool DevicePager::unreachable(Move& m) {
 
 CUresult DevicePager::unmap(Buffer* b) {
     b->cpu_reaches = false;
-    return backing_->unmap(b->base, b->capacity);
+    const CUresult result = backing_->unmap(b->base, b->capacity);
+    if (result == CUDA_SUCCESS) b->landed = false;
+    return result;
+}
+
+// Its address, where nothing is mapped, is that of its host frames from now on.
+CUresult DevicePager::land(Buffer* b) {
+    const CUresult result = backing_->map(b->base, b->host_frames);
+    b->landed = result == CUDA_SUCCESS;
+    return result;
 }
 
 bool DevicePager::step(Move& m) {
@@ -64,7 +73,7 @@ bool DevicePager::step(Move& m) {
 
 bool DevicePager::step_evict(Move& m) {
     Buffer* b = m.buffer;
-    const bool landing = backing_->host_frames_can_be_mapped();
+    const bool reaches = reaches_host();
     switch (m.stage) {
         case Move::Stage::quiesce: {
             if (!unreachable(m)) return false;
@@ -133,7 +142,7 @@ bool DevicePager::step_evict(Move& m) {
             // Somebody wrote to the frames after they were copied, past everything that we know of.
             ++stats_.repaired_moves;
             b->pinned = true;
-            if (!landing || !hash(m, b->host_frames, out_stream_) || !record(m, out_stream_)) {
+            if (!reaches || !hash(m, b->host_frames, out_stream_) || !record(m, out_stream_)) {
                 lost(b, "was written while it was moved");
                 finish(m, Residency::host);
                 return true;
@@ -162,6 +171,7 @@ bool DevicePager::step_evict(Move& m) {
             if (!passed(m)) return false;
             b->host_hash = hasher_.read(m.ticket, nullptr);
             m.ticket = -1;
+            if (!b->landed) land(b);   // whoever wrote it may come again; what fails is tried again for the next launch
             device_pool_->give_back(b->device_frames);
             finish(m, Residency::host);
             return true;
@@ -169,7 +179,10 @@ bool DevicePager::step_evict(Move& m) {
     }
     // Copied (or clean): the memory behind the address changes now. Launches that name it wait.
     if (unmap(b) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
-    if (landing && backing_->map(b->base, b->host_frames) != CUDA_SUCCESS) {
+    // Mapping host pages, and unmapping them again, takes about as long as copying them: not for what a plan fetches before it is used.
+    const bool lands = reaches && (!m.ordered || !follows_plan() || pager_.settings().always_land);
+    unlanded_ |= reaches && !lands;
+    if (lands && land(b) != CUDA_SUCCESS) {
         if (backing_->map(b->base, b->device_frames) != CUDA_SUCCESS) lost(b, "could not be mapped again");
         return fail_move(m, CUDA_ERROR_UNKNOWN), true;
     }
@@ -296,12 +309,12 @@ bool DevicePager::verify_now() {
 
 bool DevicePager::step_fetch(Move& m) {
     Buffer* b = m.buffer;
-    const bool landing = backing_->host_frames_can_be_mapped();
+    const bool landed = b->landed;
     switch (m.stage) {
         case Move::Stage::quiesce: {
             if (m.copy && !link_wants(true)) return false;
-            // Without landing no op can be where nothing is mapped, whatever was said of ops that the driver then refused.
-            if (landing && (!unreachable(m) || (b->touched && !begin_search(m, in_stream_)))) return false;
+            // No op can be where nothing is mapped, whatever was said of ops that the driver then refused.
+            if (landed && (!unreachable(m) || (b->touched && !begin_search(m, in_stream_)))) return false;
             if (b->host_changed.exchange(false)) b->hash_known = false;
             if (m.copy ? !begin_copy(m) : m.search >= 0 && !record(m, in_stream_)) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             m.stage = Move::Stage::copy;
@@ -313,9 +326,9 @@ bool DevicePager::step_fetch(Move& m) {
             if (!settled(m)) return true;
             if (b->hash_known && !hasher_.has_ticket()) return false;  // for the frames left behind
             b->streams.store(0);  // from here on only streams that use it where it is now count
-            if (landing && unmap(b) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+            if (landed && unmap(b) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             if (backing_->map(b->base, m.frames) != CUDA_SUCCESS) {
-                if (landing && backing_->map(b->base, b->host_frames) != CUDA_SUCCESS) lost(b, "could not be mapped again");
+                if (landed && land(b) != CUDA_SUCCESS) lost(b, "could not be mapped again");
                 return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             }
             b->device_frames = std::move(m.frames);
@@ -325,7 +338,7 @@ bool DevicePager::step_fetch(Move& m) {
             tell(profiler::EventKind::fetch, b, m.copy ? std::size_t{b->capacity} : 0, m.start_ns);
             moved();
             // A launch that reached the host frames in between would have changed them.
-            if (m.copy && landing && b->hash_known && verify_now()) {
+            if (m.copy && landed && b->hash_known && verify_now()) {
                 if (hash(m, b->host_frames, look_stream_) && record(m, look_stream_)) {
                     ++stats_.verified_moves;
                     m.stage = Move::Stage::check;

@@ -30,6 +30,7 @@ void DevicePager::forget_orders() {
     orders_out_.clear();
     orders_in_.clear();
     plan_clock_.store(0);
+    if (unlanded_) mover_wake_.notify_one();
 }
 
 void DevicePager::cancel_drops(const Buffer* of) {
@@ -103,7 +104,7 @@ bool DevicePager::serve_orders_out() {
             continue;
         }
         if (copies) start_clean(b, used, still);
-        else start_evict(b, it->kind == Order::Kind::drop ? &*it : nullptr);
+        else start_evict(b, &*it);
         it = orders_out_.erase(it);
         ++under_way;
         progress = true;

@@ -62,13 +62,12 @@ CUresult DevicePager::peer_access(CUdevice reader, bool on) {
     Lock lock(mutex_);
     if (!holds("peers")) return CUDA_SUCCESS;
     backing_->share(reader, on);
-    const bool landing = backing_->host_frames_can_be_mapped();
     CUresult result = CUDA_SUCCESS;
     for (const Buffer* b : buffers_) {
-        // Between places it is still mapped where it was, or already where it goes: moves remap within one step. Where that is nowhere,
-        // the frames that it has left are still there until they were hashed once more.
-        const bool left = !landing && std::ranges::any_of(moves_, [b](const Move& m) { return m.buffer == b && m.kind == Move::Kind::evict && m.stage > Move::Stage::copy; });
-        const bool mapped = (!b->device_frames.empty() && !left) || (landing && !b->host_frames.empty());
+        // Between places it is still mapped where it was, or already where it goes: moves remap within one step. The frames that it has
+        // left are still there until they were hashed once more.
+        const bool left = std::ranges::any_of(moves_, [b](const Move& m) { return m.buffer == b && m.kind == Move::Kind::evict && m.stage > Move::Stage::copy; });
+        const bool mapped = b->landed || (!b->device_frames.empty() && !left);
         if (mapped && b->residency != Residency::unbacked && result == CUDA_SUCCESS) result = backing_->allow_again(b->base, b->capacity);
     }
     return result;

@@ -90,7 +90,7 @@ void DevicePager::revert_to_host(Buffer* b) {
     device_pool_->give_back(b->device_frames);
     b->unfilled = false;
     b->residency = Residency::unbacked;
-    if (backing_->host_frames_can_be_mapped() && backing_->map(b->base, b->host_frames) != CUDA_SUCCESS)
+    if (reaches_host() && land(b) != CUDA_SUCCESS)
         lost(b, "could not be mapped again after a call that failed");
     b->residency = Residency::host;
 }
@@ -207,7 +207,7 @@ bool DevicePager::is_still_there(const Buffer* b) const {
 
 bool DevicePager::serve(Request& r, bool first) {
     if (refuses_dropped(r, r.need)) return true;
-    // Those behind the first pass only if they need nothing.
+    // Those behind the first pass only if they need nothing. What has not landed yet does as it is granted, which takes no frames.
     auto ready = [&](Buffer* b) {
         const Residency res = b->residency;
         if (b->unfilled && !b->moving) return std::find(r.uncopied.begin(), r.uncopied.end(), b) != r.uncopied.end();
@@ -261,9 +261,9 @@ bool DevicePager::serve(Request& r, bool first) {
     if (waiting) return progress;
     bool from_host = false;
     for (Buffer* b : r.need) {
-        if (b->residency != Residency::host || r.is_loose(b)) continue;
-        if (r.by_cpu && !b->cpu_reaches)
-            if (const CUresult result = let_cpu(b); result != CUDA_SUCCESS) return grant(r, result), true;
+        if (b->residency != Residency::host) continue;
+        if (const CUresult result = let_in(b, r.by_cpu); result != CUDA_SUCCESS) return grant(r, result), true;
+        if (r.is_loose(b)) continue;
         from_host = true;
         tell(profiler::EventKind::served_from_host, b, b->capacity, r.since_ns);
     }
@@ -364,8 +364,8 @@ bool DevicePager::serve_everything(Request& r) {
         return true;
     }
     for (Buffer* b : buffers_)
-        if (r.by_cpu && b->live && b->residency == Residency::host && !b->cpu_reaches)
-            if (const CUresult result = let_cpu(b); result != CUDA_SUCCESS) return grant(r, result), true;
+        if (b->live && b->residency == Residency::host)
+            if (const CUresult result = let_in(b, r.by_cpu); result != CUDA_SUCCESS) return grant(r, result), true;
     all_in_place_.store(true, std::memory_order_seq_cst);
     if (std::any_of(r.need.begin(), r.need.end(), [](const Buffer* b) { return b->residency == Residency::host; })) ++stats_.served_from_host;
     hold(r);
@@ -373,9 +373,11 @@ bool DevicePager::serve_everything(Request& r) {
     return true;
 }
 
-// Of what lies in host frames. It stays so until it is mapped elsewhere.
-CUresult DevicePager::let_cpu(Buffer* b) {
-    const CUresult result = backing_->allow_cpu(b->base, b->host_frames);
+// For an op that is about to be granted `b` in host frames: it reaches it there, until it is mapped elsewhere.
+CUresult DevicePager::let_in(Buffer* b, bool by_cpu) {
+    CUresult result = b->landed ? CUDA_SUCCESS : land(b);
+    if (result != CUDA_SUCCESS || !by_cpu || b->cpu_reaches) return result;
+    result = backing_->allow_cpu(b->base, b->host_frames);
     b->cpu_reaches = result == CUDA_SUCCESS;
     return result;
 }

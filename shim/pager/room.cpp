@@ -148,13 +148,11 @@ Buffer* DevicePager::choose_victim(bool idle_only) {
 
 // First touch from host frames.
 bool DevicePager::land_on_host(Buffer* b) {
-    std::vector<Frame*> frames;
-    if (b->residency != Residency::unbacked || !host_frames_for(b, frames)) return false;
-    if (backing_->map(b->base, frames) != CUDA_SUCCESS) {
-        host_pool_->give_back(frames);
+    if (b->residency != Residency::unbacked || !host_frames_for(b, b->host_frames)) return false;
+    if (land(b) != CUDA_SUCCESS) {
+        host_pool_->give_back(b->host_frames);
         return false;
     }
-    b->host_frames = std::move(frames);
     b->host_valid = true;
     b->hash_known = false;
     b->residency = Residency::host;

@@ -19,6 +19,7 @@ struct Settings {
     bool measure_link = false;       // before anything has moved, ...
     std::int64_t link_patience_ns = 120'000'000;  // ... for about so long at most
     bool lazy_free = false;
+    bool always_land = false;        // what a plan evicts is mapped to its host frames at once, too
     bool force_host = false;         // tests: serve every miss from host frames
     std::vector<std::size_t> budgets;        // tests: device budgets that take turns, ...
     std::int64_t budget_turn_ns = 0;         // ... each for so long

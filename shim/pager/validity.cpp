@@ -10,6 +10,7 @@ std::string DevicePager::is_valid() {
 
 std::string DevicePager::invariants() const {
     std::size_t device_bytes = 0, host_bytes = 0;
+    const bool reaches = reaches_host();
     auto name = [](const Buffer* b) { return "buffer " + std::to_string(b->id); };
     for (const Buffer* b : buffers_) {
         std::size_t on_device = 0, on_host = 0;
@@ -24,6 +25,7 @@ std::string DevicePager::invariants() const {
         if (r == Residency::host && !on_host) return name(b) + " is on the host without frames";
         if (r == Residency::unbacked && on_device) return name(b) + " is unbacked and has device frames";
         if ((r == Residency::evicting || r == Residency::fetching) && !b->moving && !b->unfilled) return name(b) + " is between places and nothing moves it";
+        if (b->landed && (!on_host || r == Residency::unbacked || r == Residency::device || !reaches)) return name(b) + " has landed where no host frames can be mapped";
         if (b->host_valid && !on_host) return name(b) + " has a valid host copy without frames";
         if (b->granted > b->holds) return name(b) + " is granted to more than hold it";
         if (b->base < pager_.arena().begin()) return name(b) + " lies outside the arena";
@@ -50,13 +52,12 @@ void DevicePager::held(std::size_t& frames, std::size_t& mappings) {
         mover_wake_.notify_one();
         return moves_.empty() || stopping_;
     });
-    const bool landing = backing_->host_frames_can_be_mapped();
-    frames = device_pool_->frames() + (landing ? host_pool_->frames() : 0);
+    frames = device_pool_->frames() + (reaches_host() ? host_pool_->frames() : 0);
     mappings = frames;  // the aliases
     for (const Buffer* b : buffers_) {
         const Residency r = b->residency;
         if (r == Residency::device) mappings += b->device_frames.size();
-        if (r == Residency::host && landing) mappings += b->host_frames.size();
+        if (r == Residency::host && b->landed) mappings += b->host_frames.size();
     }
 }
 

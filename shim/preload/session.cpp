@@ -148,6 +148,7 @@ bool Session::start() {
     const char* const nodes = std::getenv("UDNNMEM_TEST_NODES");   // as node_list() reads them
     settings.host_nodes = nodes ? host::node_list(nodes) : host::memory_nodes();
     settings.verify = options_.verify;
+    settings.always_land = options_.landing == Landing::always;
     settings.lazy_free = options_.lazy_free;
     settings.measure_link = true;
     // For the tests: every miss served from host frames; budgets that change under way; another deadline for launches that

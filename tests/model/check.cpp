@@ -141,7 +141,7 @@ struct Paged final : World {
         }
         for (const Buffer* b : device->buffers_) hash_buffer(h, b);
         for (const Move& m : device->moves_) {
-            h = mix(h, static_cast<std::uint64_t>(m.kind) | static_cast<std::uint64_t>(m.stage) << 4 | m.copy << 8 | m.clean << 9 | m.cancelled << 10 | m.recorded << 11);
+            h = mix(h, static_cast<std::uint64_t>(m.kind) | static_cast<std::uint64_t>(m.stage) << 4 | m.copy << 8 | m.clean << 9 | m.cancelled << 10 | m.recorded << 11 | m.ordered << 12);
             h = mix(h, (m.buffer ? std::uint32_t{m.buffer->id} : 99u) << 16 | static_cast<std::uint64_t>(m.ticket + 1));
             h = mix(h, static_cast<std::uint64_t>(fake.pending(m.event)) << 8 | static_cast<std::uint64_t>(m.search + 2));
             if (m.ticket >= 0)
@@ -167,7 +167,7 @@ struct Paged final : World {
         };
         hash_orders(device->orders_out_), hash_orders(device->orders_in_), hash_orders(device->ordered_);
         h = mix(h, device->any_ordered_.peek() * 2 + device->mover_asleep_.peek() + (device->plan_clock_.peek() << 2));
-        h = mix(h, device->all_in_place_.peek() * 2 + device->all_noted_);
+        h = mix(h, device->all_in_place_.peek() * 4 + device->all_noted_ * 2 + device->unlanded_);
         for (const auto& [capacity, b] : device->parked_) h = mix(h, b->id + 7);
         h = mix(h, static_cast<std::uint64_t>(device->last_progress_ns_ / 1'000'000'000));
         h = mix(h, static_cast<std::uint64_t>(device->fired_in_vain()));
@@ -336,6 +336,24 @@ const Scenario scenarios[] = {
          b.launch({w.y});
          b.order(Order::Kind::evict, w.y), b.order(Order::Kind::fetch, w.x), b.order(Order::Kind::clean, w.x);
          b.launch({w.y});
+     }},
+    {"planned", "a plan that is followed orders one out, and is given up", {}, [](Paged& w, Launcher& a) { a.launch({w.y}); },
+     [](Paged& w, Launcher& b) {
+         w.device->plan_step(1, 1);
+         b.order(Order::Kind::evict, w.y), b.order(Order::Kind::fetch, w.x);
+         b.launch({w.y});
+         w.device->forget_orders();
+     }},
+    {"planned-capture", "the same, and the driver looks at it", {}, [](Paged& w, Launcher& a) { a.look_at(w.y); },
+     [](Paged& w, Launcher& b) {
+         w.device->plan_step(1, 1);
+         b.order(Order::Kind::evict, w.y);
+         w.device->forget_orders();
+     }},
+    {"planned-everything", "the same, and an op may touch anything", {}, [](Paged& w, Launcher& a) { a.launch({w.x, w.y}, true); },
+     [](Paged& w, Launcher& b) {
+         w.device->plan_step(1, 1);
+         b.order(Order::Kind::evict, w.y), b.order(Order::Kind::fetch, w.y);
      }},
     {"capture", "the driver looks at one, beside a launch", {}, [](Paged& w, Launcher& a) { a.look_at(w.x), a.launch({w.x}); }, [](Paged& w, Launcher& b) { b.launch({w.y}); }},
     {"table", "a kernel writes an address, another finds it, beside a launch on what it leads to", {},

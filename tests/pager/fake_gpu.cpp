@@ -74,6 +74,17 @@ bool FakeGpu::mapped(CUdeviceptr at) {
     return page(at);
 }
 
+bool FakeGpu::cpu_reaches(CUdeviceptr at) {
+    std::lock_guard lock(mutex_);
+    const Page* p = page(at);
+    return p && p->cpu;
+}
+
+std::size_t FakeGpu::times_mapped(CUdeviceptr at) {
+    std::lock_guard lock(mutex_);
+    return times_mapped_[at];
+}
+
 FakeGpu::Place FakeGpu::behind(CUdeviceptr at) {
     std::lock_guard lock(mutex_);
     const Page* p = page(at);
@@ -83,6 +94,11 @@ FakeGpu::Place FakeGpu::behind(CUdeviceptr at) {
 void FakeGpu::refuse_to_map(CUdeviceptr at, std::size_t bytes, int times) {
     std::lock_guard lock(mutex_);
     refused_ = at, refused_bytes_ = bytes, refused_times_ = times;
+}
+
+int FakeGpu::refusals_left() {
+    std::lock_guard lock(mutex_);
+    return refused_times_;
 }
 
 void FakeGpu::copies_in_never_end() {
@@ -136,6 +152,7 @@ struct FakeGpu::Calls {
     static CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
         Lock lock(g().mutex_);
         if (g().refused_times_ > 0 && at - g().refused_ < g().refused_bytes_) return --g().refused_times_, CUDA_ERROR_UNKNOWN;
+        ++g().times_mapped_[at];
         for (std::size_t i = 0; i < bytes / granule; ++i)
             if (!g().mapped_.emplace(at + i * granule, Page{handle, i}).second) g().violations_.push_back("memory is mapped where some is");
         return CUDA_SUCCESS;
@@ -161,10 +178,12 @@ struct FakeGpu::Calls {
         *memory = reinterpret_cast<void*>(at);
         return CUDA_SUCCESS;
     }
-    static CUresult set_access(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc*, std::size_t) {
+    static CUresult set_access(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc* who, std::size_t) {
         Lock lock(g().mutex_);
         for (std::size_t i = 0; i < bytes; i += granule)
             if (!g().mapped_.contains(at + i)) return CUDA_ERROR_INVALID_VALUE;
+        if (who->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+            for (std::size_t i = 0; i < bytes; i += granule) g().mapped_.at(at + i).cpu = true;
         return CUDA_SUCCESS;
     }
     static CUresult free_host(void* memory) {
@@ -322,6 +341,7 @@ Paged::Paged(Limits limits) {
     settings.host_budget = limits.host * granule;
     settings.small_below = limits.small_below;
     settings.deadline_ns = limits.deadline_ns;
+    settings.always_land = limits.always_land;
     static auto& kept = *new std::vector<std::pair<Sink*, Pager*>>;
     auto* sink = new Lines(*this);
     pager = new Pager(gpu.driver(), settings, *sink);

@@ -39,12 +39,15 @@ class FakeGpu {
     std::atomic_ref<std::uint64_t> word(CUdeviceptr at);   // an op may write while the mover's copies and hashes read, as on a device
     std::size_t bytes_out() const { return bytes_out_; }   // that copies to the host were asked for
     bool mapped(CUdeviceptr at);
+    bool cpu_reaches(CUdeviceptr at);       // what is mapped there
+    std::size_t times_mapped(CUdeviceptr at);
     // The memory behind an address, whatever its mapping: {0, 0} if nothing is there.
     using Place = std::pair<CUmemGenericAllocationHandle, std::size_t>;
     Place behind(CUdeviceptr at);
 
     // The next calls of cuMemMap into [at, at + bytes) that fail.
     void refuse_to_map(CUdeviceptr at, std::size_t bytes, int times);
+    int refusals_left();
     // Waits for the stream that copies in fail, and no host memory may be freed: a copy may still read it.
     void copies_in_never_end();
     std::atomic<int> host_refusals{0};      // the next pieces of host memory for frames that are not to be had
@@ -62,6 +65,7 @@ class FakeGpu {
     struct Page {
         CUmemGenericAllocationHandle handle;
         std::size_t index;
+        bool cpu = false;
     };
     Page* page(CUdeviceptr at);
     bool host_refused() { return host_refusals > 0 && host_refusals-- > 0; }
@@ -69,6 +73,7 @@ class FakeGpu {
     std::recursive_mutex mutex_;
     std::map<CUmemGenericAllocationHandle, std::vector<std::uint64_t>> memory_;
     std::map<CUdeviceptr, Page> mapped_;
+    std::map<CUdeviceptr, std::size_t> times_mapped_;
     std::map<CUevent, CUstream> pending_;   // events recorded on held streams
     std::set<CUstream> held_, aside_;
     // What is copied out was hashed before: the last hash of each frame, and what streams have waited for of each other.
@@ -104,6 +109,7 @@ struct Limits {
     std::int64_t deadline_ns = 30'000'000'000;
     std::size_t small_below = 1;        // bytes
     bool times = false;                 // 1 ms between any two events
+    bool always_land = false;
 };
 
 struct Paged {

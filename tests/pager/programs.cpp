@@ -15,7 +15,8 @@ namespace {
 constexpr std::size_t kDevice = 9, kHost = 64, kMostLive = 20, kMostBuffers = 10;   // granules
 constexpr int kStreams = 3;
 constexpr const char* kNames[] = {"allocate",  "allocate in order", "free",  "free in order", "launch", "launch that may use everything", "fill", "fill that the driver refuses", "hold",
-                                  "let go",    "evict",             "clean", "fetch",         "pin",    "yield",                          "fill up the device", "refuse to map"};
+                                  "let go",    "evict",             "clean", "fetch",         "pin",    "yield",                          "fill up the device", "refuse to map",
+                                  "follow a plan", "follow none"};
 
 struct Item {
     CUdeviceptr at;
@@ -66,6 +67,8 @@ class Run {
                 return;
             }
             case Call::Kind::fill_up: scarce_ = true; return p_.gpu.fill_up(call.a % 2 ? 8192 : call.b % 6);
+            case Call::Kind::follow: return p_.device->plan_step(++step_, 1000);
+            case Call::Kind::forget: return p_.device->forget_orders();
             case Call::Kind::hold: held_.insert(stream); return p_.gpu.hold(stream + 1);
             case Call::Kind::let_go: return let_go(stream);
             default: break;
@@ -212,7 +215,7 @@ class Run {
     std::deque<Submitted> queue_[kStreams];
     std::set<int> held_;
     std::size_t pinned_ = 0;
-    std::uint64_t value_ = 0;
+    std::uint64_t value_ = 0, step_ = 0;
     bool scarce_ = false, refused_ = false;
     std::string wrong_;
 };
@@ -224,9 +227,9 @@ std::ostream& operator<<(std::ostream& out, const Call& c) {
 }
 
 Call::Kind Call::drawn(std::uint8_t number) {
-    constexpr int kOften[] = {3, 3, 2, 4, 6, 1, 3, 1, 3, 2, 2, 1, 1, 1, 1, 1, 1};
+    constexpr int kOften[] = {3, 3, 2, 4, 6, 1, 3, 1, 3, 2, 2, 1, 1, 1, 1, 1, 1, 2, 1};
     static_assert(std::size(kOften) == static_cast<std::size_t>(Kind::kinds));
-    int left = number % 36;
+    int left = number % 39;
     std::size_t kind = 0;
     while ((left -= kOften[kind]) >= 0) ++kind;
     return static_cast<Kind>(kind);

@@ -12,7 +12,7 @@ namespace udnnmem::pager::test {
 
 struct Call {
     enum class Kind : std::uint8_t {
-        allocate, allocate_in_order, free, free_in_order, launch, launch_everything, fill, fill_refused, hold, let_go, evict, clean, fetch, pin, yield, fill_up, refuse_to_map, kinds
+        allocate, allocate_in_order, free, free_in_order, launch, launch_everything, fill, fill_refused, hold, let_go, evict, clean, fetch, pin, yield, fill_up, refuse_to_map, follow, forget, kinds
     };
     // As often as each should come.
     static Kind drawn(std::uint8_t number);

@@ -45,6 +45,7 @@ TEST_CASE("without any variable every option has its default") {
     CHECK(options->host_budget.form == Size::Form::share);
     CHECK(options->host_budget.share == 0.8);
     CHECK(options->policy == Policy::udnn);
+    CHECK(options->landing == Landing::unplanned);
     CHECK(options->trace.text == "udnnmem.%h.%p.jsonl.zst");
     CHECK(options->verify == 0.01);
     CHECK(options->debug == Level::warn);
@@ -124,6 +125,7 @@ TEST_CASE("a wrong value is one line: what, where, what was expected, how to be 
     CHECK(error_of({{"UDNNMEM_VERIFY", "1e-3"}}).find("in plain decimals") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_VERIFY", "1%"}}).find("expected a share from 0 to 1") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_DEBUG", "loud"}}).find("error, warn, info or trace") != std::string::npos);
+    CHECK(error_of({{"UDNNMEM_LANDING", "never"}}).find("unplanned or always") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_DISABLE", "maybe"}}).find("1 or 0 (also on, yes, true and off, no, false)") != std::string::npos);
     CHECK(error_of({{"UDNNMEM_ONLY", "python,,train"}}).find("globs") != std::string::npos);
     for (const char* nothing : {" ", "python, ,train", "python,"}) CHECK(error_of({{"UDNNMEM_ONLY", nothing}}).find("globs") != std::string::npos);
