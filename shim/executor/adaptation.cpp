@@ -56,7 +56,7 @@ void Executor::improve(Course& course) {
         ++course.improved;
         measured = course.typical();
     }
-    if (!now) return;
+    if (!now || !measured.value) return;   // it was changed meanwhile, and is new
     leave_out_too_large(course);   // of a stored one it was not said
     std::int64_t changed = 0, ideal = 0;
     for (std::size_t k = 0; k < actual.size(); ++k) {

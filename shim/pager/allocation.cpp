@@ -131,7 +131,7 @@ CUresult DevicePager::allocate(std::size_t bytes, CUstream stream, bool stream_o
     // A pool's memory belongs to no context. Our own goes with the context of the work that it is for.
     CUcontext context = nullptr;
     if (!stream_ordered || pool == own_pool) insist([&] { return driver_.cuCtxGetCurrent(&context); });
-    Lock lock(mutex_);
+    BriefLock lock(*this);
     if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
     auto count = [&](Buffer* b) {
         live_capacity_ += b && pool != own_pool ? std::size_t{b->capacity} : 0;
@@ -198,7 +198,7 @@ CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered,
     StreamTable& streams = pager_.streams();
     StreamSlot* slot = stream_ordered ? &streams.slot(stream) : nullptr;
     const std::uint64_t number = slot ? streams.freed(*slot) : streams.now();
-    Lock lock(mutex_);
+    BriefLock lock(*this);
     Buffer* b = pager_.find(at);
     if (!b) return CUDA_ERROR_INVALID_VALUE;
     if (b->slab) {

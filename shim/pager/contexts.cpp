@@ -173,7 +173,7 @@ void DevicePager::context_destroying(CUcontext context, bool memory_too) {
         for (Move& m : moves_)
             if (m.stage == Move::Stage::quiesce) m.cancelled = true;
         mover_wake_.notify_one();
-        return moves_.empty() || stopping_;
+        return (moves_.empty() && !away_) || stopping_;
     })) {
     }
     CUcontext popped;

@@ -65,6 +65,7 @@ struct Request {
     bool host_allowed = false;        // granted from host frames where device frames cannot be had
     bool moved = false;               // had to wait for more than a first touch
     bool holding = false, done = false;
+    bool in_hands = false;            // the mover is at it, perhaps without the mutex: it stays in the line
     CUresult result = CUDA_SUCCESS;
     std::int64_t since_ns = 0;
     bool is_loose(const Buffer* b) const { return std::find(loose.begin(), loose.end(), b) != loose.end(); }
@@ -217,6 +218,14 @@ class DevicePager {
   private:
     friend class SlabAllocator;
     using Lock = std::unique_lock<std::mutex>;
+    // A launching thread's, for a moment: the mover, which is seldom without work, lets it pass.
+    struct BriefLock : Lock {
+        explicit BriefLock(DevicePager& of) : Lock(of.mutex_, std::defer_lock) {
+            of.coming_in_.fetch_add(1, std::memory_order_relaxed);
+            lock();
+            of.coming_in_.fetch_sub(1, std::memory_order_relaxed);
+        }
+    };
 
     std::string invariants() const;   // is_valid() with the mutex held
     void check() const {
@@ -275,8 +284,12 @@ class DevicePager {
     void start_fetch(Buffer*, std::vector<Frame*> frames, bool copy);
 
     // moves.cpp
+    CUresult map(Buffer*, const std::vector<Frame*>&);
     CUresult unmap(Buffer*);
     CUresult land(Buffer*);
+    CUresult unmap_at_once(Buffer*);
+    template <class Call>
+    CUresult remap(Buffer*, Call);
     bool step(Move&);
     bool step_evict(Move&);
     bool step_drop(Move&);
@@ -379,6 +392,9 @@ class DevicePager {
     std::mutex mutex_;
     std::condition_variable mover_wake_, granted_;
     std::thread mover_;
+    Lock* movers_lock_ = nullptr;          // of mutex_, while it is the mover who holds that
+    bool away_ = false;                    // it has let go of it for a call that changes a mapping
+    std::atomic<int> coming_in_{0};        // threads of the program that want the mutex for a moment
     bool started_ = false, stopping_ = false, mover_left_ = false;
 
     CUcontext context_ = nullptr;          // the mover's: the program's first; null after it was destroyed

@@ -44,7 +44,8 @@ struct Move {
     std::int64_t start_ns = 0;
     std::int64_t copied_by_ns = 0; // its copy, which waits for no op, ends by itself: until then, long as it may be, it goes on
     std::uint64_t shown = 0;      // to the outside, as long as it lasts
-    bool cancellable() const { return stage <= Stage::copy; }
+    bool remaps = false;          // the buffer is being unmapped, or was
+    bool cancellable() const { return stage <= Stage::copy && !remaps; }
 };
 
 }  // namespace udnnmem::pager

@@ -7,6 +7,9 @@
 #include "shim/pager/told_id.hpp"
 
 namespace udnnmem::pager {
+namespace {
+constexpr int kGiveWay = 64;   // looks at whether a thread that wants the mutex has it, before the mover takes it again
+}
 
 void DevicePager::run() {
     pager_.sink().thread_started();
@@ -14,13 +17,19 @@ void DevicePager::run() {
     insist([&] { return driver_.cuThreadExchangeStreamCaptureMode(&mode); });
     CUcontext current = nullptr;
     Lock lock(mutex_);
+    movers_lock_ = &lock;
+    const auto let_go = [&](auto wait) {
+        movers_lock_ = nullptr;
+        wait();
+        movers_lock_ = &lock;
+    };
     auto backoff = std::chrono::microseconds(10);
     while (!stopping_) {
         if (context_ && context_ != current && insist([&] { return driver_.cuCtxSetCurrent(context_); }) == CUDA_SUCCESS) current = context_;
         if (!context_) {  // it was destroyed; whoever needs something moved brings another
             current = nullptr;
             granted_.notify_all();
-            mover_wake_.wait(lock);
+            let_go([&] { mover_wake_.wait(lock); });
             continue;
         }
         bool progress = step_moves();
@@ -36,21 +45,25 @@ void DevicePager::run() {
             check();
             backoff = std::chrono::microseconds(10);
             // Whoever waits for the mutex (a launch, an allocation) gets it between two steps.
-            lock.unlock();
-            lock.lock();
+            let_go([&] {
+                lock.unlock();
+                for (int i = 0; i < kGiveWay && coming_in_.load(std::memory_order_relaxed); ++i) std::this_thread::yield();
+                lock.lock();
+            });
             continue;
         }
         if (moves_.empty()) granted_.notify_all();  // context_destroying() waits for this
         if (idle) {
             mover_asleep_.store(true, std::memory_order_seq_cst);
-            if (!any_ordered_.load(std::memory_order_seq_cst)) mover_wake_.wait(lock);
+            if (!any_ordered_.load(std::memory_order_seq_cst)) let_go([&] { mover_wake_.wait(lock); });
             mover_asleep_.store(false, std::memory_order_relaxed);
         } else {
-            mover_wake_.wait_for(lock, backoff);
+            let_go([&] { mover_wake_.wait_for(lock, backoff); });
             backoff = std::min(backoff * 2, std::chrono::microseconds(200));
         }
     }
     // Moves in flight are left as they are: the process is ending.
+    movers_lock_ = nullptr;
     mover_left_ = true;
     granted_.notify_all();
 }
@@ -80,7 +93,9 @@ void DevicePager::show(Move& m, const char* what) {
 // Without a plan nothing says that a buffer comes back before it is used, be it by what nobody sees: what lies unmapped lands, one
 // buffer at a time. False: none does any more. What the driver does not map then is left to the launch that needs it.
 bool DevicePager::land_next() {
-    unlanded_ = std::ranges::any_of(buffers_, [this](Buffer* b) { return b->live && b->residency == Residency::host && !b->landed && land(b) == CUDA_SUCCESS; });
+    unlanded_ = false;
+    for (std::size_t i = 0; i < buffers_.size() && !unlanded_; ++i)   // land() lets others make buffers and give them up
+        if (Buffer* const b = buffers_[i]; b->live && b->residency == Residency::host && !b->landed) unlanded_ = land(b) == CUDA_SUCCESS;
     return unlanded_;
 }
 

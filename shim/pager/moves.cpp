@@ -37,16 +37,46 @@ bool DevicePager::unreachable(Move& m) {
     return quiet(b);
 }
 
+// A call that changes what is mapped at the buffer's address, which takes the driver 50 to 200 us beside work on the device. The mover
+// makes it without the mutex: allocations and frees go on meanwhile. What it is at nobody else takes up: the buffer counts as moving, a
+// move can no longer be called off (Move::remaps), a request stays in the line (in_hands).
+template <class Call>
+CUresult DevicePager::remap(Buffer* b, Call call) {
+    Lock* const lock = std::exchange(movers_lock_, nullptr);
+    if (!lock) return call();
+    const bool moving = std::exchange(b->moving, true);
+    away_ = true;
+    lock->unlock();
+    const CUresult result = call();
+    lock->lock();
+    away_ = false;
+    movers_lock_ = lock;
+    b->moving = moving;
+    return result;
+}
+
+CUresult DevicePager::map(Buffer* b, const std::vector<Frame*>& frames) {
+    return remap(b, [&] { return backing_->map(b->base, frames); });
+}
+
 CUresult DevicePager::unmap(Buffer* b) {
     b->cpu_reaches = false;
-    const CUresult result = backing_->unmap(b->base, b->capacity);
+    const CUresult result = remap(b, [&] { return backing_->unmap(b->base, b->capacity); });
     if (result == CUDA_SUCCESS) b->landed = false;
+    return result;
+}
+
+// With the mutex held throughout: nobody sees it half done.
+CUresult DevicePager::unmap_at_once(Buffer* b) {
+    Lock* const lock = std::exchange(movers_lock_, nullptr);
+    const CUresult result = unmap(b);
+    movers_lock_ = lock;
     return result;
 }
 
 // Its address, where nothing is mapped, is that of its host frames from now on.
 CUresult DevicePager::land(Buffer* b) {
-    const CUresult result = backing_->map(b->base, b->host_frames);
+    const CUresult result = map(b, b->host_frames);
     b->landed = result == CUDA_SUCCESS;
     return result;
 }
@@ -78,6 +108,7 @@ bool DevicePager::step_evict(Move& m) {
         case Move::Stage::quiesce: {
             if (!unreachable(m)) return false;
             if (!b->touched) {  // no op was ever given its address, and there is nothing to keep
+                m.remaps = true;
                 if (unmap(b) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
                 device_pool_->give_back(b->device_frames);
                 host_pool_->give_back(b->host_frames);
@@ -178,12 +209,13 @@ bool DevicePager::step_evict(Move& m) {
         }
     }
     // Copied (or clean): the memory behind the address changes now. Launches that name it wait.
+    m.remaps = true;
     if (unmap(b) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
     // Mapping host pages, and unmapping them again, takes about as long as copying them: not for what a plan fetches before it is used.
     const bool lands = reaches && (!m.ordered || !follows_plan() || pager_.settings().always_land);
     unlanded_ |= reaches && !lands;
     if (lands && land(b) != CUDA_SUCCESS) {
-        if (backing_->map(b->base, b->device_frames) != CUDA_SUCCESS) lost(b, "could not be mapped again");
+        if (map(b, b->device_frames) != CUDA_SUCCESS) lost(b, "could not be mapped again");
         return fail_move(m, CUDA_ERROR_UNKNOWN), true;
     }
     ++stats_.evictions;
@@ -221,7 +253,7 @@ bool DevicePager::step_drop(Move& m) {
     m.ticket = -1;
     // A pointer table; or one was found that leads here, and an op that names it came after the one that the order was given for.
     if (addresses || b->last_use.load() > m.used) return finish(m, Residency::device), true;
-    if (unmap(b) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
+    if (unmap_at_once(b) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;   // cancel_drops()
     device_pool_->give_back(b->device_frames);
     host_pool_->give_back(b->host_frames);
     b->host_valid = b->hash_known = false;
@@ -326,8 +358,9 @@ bool DevicePager::step_fetch(Move& m) {
             if (!settled(m)) return true;
             if (b->hash_known && !hasher_.has_ticket()) return false;  // for the frames left behind
             b->streams.store(0);  // from here on only streams that use it where it is now count
+            m.remaps = true;
             if (landed && unmap(b) != CUDA_SUCCESS) return fail_move(m, CUDA_ERROR_UNKNOWN), true;
-            if (backing_->map(b->base, m.frames) != CUDA_SUCCESS) {
+            if (map(b, m.frames) != CUDA_SUCCESS) {
                 if (landed && land(b) != CUDA_SUCCESS) lost(b, "could not be mapped again");
                 return fail_move(m, CUDA_ERROR_UNKNOWN), true;
             }

@@ -61,6 +61,7 @@ CUresult DevicePager::share(Buffer* b, std::vector<Shared>& out) {
 CUresult DevicePager::peer_access(CUdevice reader, bool on) {
     Lock lock(mutex_);
     if (!holds("peers")) return CUDA_SUCCESS;
+    while (away_) granted_.wait_for(lock, std::chrono::microseconds(100));
     backing_->share(reader, on);
     CUresult result = CUDA_SUCCESS;
     for (const Buffer* b : buffers_) {

@@ -18,7 +18,7 @@ constexpr std::int64_t kLongestDeadline = 10'000'000'000;   // ... but what was 
 }
 
 CUresult DevicePager::acquire(Request& r) {
-    Lock lock(mutex_);
+    BriefLock lock(*this);
     if (stopping_) return CUDA_ERROR_DEINITIALIZED;
     if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
     r.since_ns = now_ns();
@@ -43,6 +43,7 @@ CUresult DevicePager::acquire(Request& r) {
         pager_.streams().mark_tails();
         lock.lock();
     }
+    while (r.in_hands) granted_.wait_for(lock, kMarkAgain);
     requests_.remove(&r);
     if (r.moved) {
         ++stats_.stalls;
@@ -63,7 +64,7 @@ void DevicePager::wait_for_pace(StreamSlot* by, std::uint64_t number) {
 }
 
 void DevicePager::release(Request& r, bool submitted_ok) {
-    Lock lock(mutex_);
+    BriefLock lock(*this);
     if (!r.holding) return;
     for (Buffer* b : r.need) --b->holds, --b->granted;
     if (r.everything) --frozen_;
@@ -195,7 +196,9 @@ bool DevicePager::serve_requests() {
         }
         forget_gone(*r);
         const bool first = r == first_in_line();
+        r->in_hands = true;
         progress |= r->yields ? (first && serve_yield(*r)) : r->everything ? (first && serve_everything(*r)) : serve(*r, first);
+        r->in_hands = false;
     }
     return progress;
 }
@@ -262,7 +265,9 @@ bool DevicePager::serve(Request& r, bool first) {
     bool from_host = false;
     for (Buffer* b : r.need) {
         if (b->residency != Residency::host) continue;
-        if (const CUresult result = let_in(b, r.by_cpu); result != CUDA_SUCCESS) return grant(r, result), true;
+        const CUresult result = let_in(b, r.by_cpu);
+        if (r.done) return true;
+        if (result != CUDA_SUCCESS) return grant(r, result), true;
         if (r.is_loose(b)) continue;
         from_host = true;
         tell(profiler::EventKind::served_from_host, b, b->capacity, r.since_ns);
@@ -279,7 +284,7 @@ bool DevicePager::bring(Request& r, Buffer* b) {
     if (!force && device_pool_->take(b->capacity, frames)) {
         if (b->residency == Residency::unbacked) {
             const CUresult result = map_now(b, std::move(frames));
-            if (result != CUDA_SUCCESS) grant(r, result == CUDA_ERROR_OUT_OF_MEMORY ? result : CUDA_ERROR_OUT_OF_MEMORY);
+            if (result != CUDA_SUCCESS && !r.done) grant(r, result == CUDA_ERROR_OUT_OF_MEMORY ? result : CUDA_ERROR_OUT_OF_MEMORY);
             return true;
         }
         r.moved = true;
@@ -314,7 +319,7 @@ bool DevicePager::bring(Request& r, Buffer* b) {
     if ((freed_in_use() || moves_that_end()) && !overdue(r) && !force) return false;
     if (exceed_budget(r, b, frames)) {
         if (b->residency == Residency::unbacked) {
-            if (map_now(b, std::move(frames)) != CUDA_SUCCESS) grant(r, CUDA_ERROR_OUT_OF_MEMORY);
+            if (map_now(b, std::move(frames)) != CUDA_SUCCESS && !r.done) grant(r, CUDA_ERROR_OUT_OF_MEMORY);
         } else {
             start_fetch(b, std::move(frames), b->touched);
         }
@@ -357,15 +362,17 @@ bool DevicePager::serve_everything(Request& r) {
             if (!exceed_budget(r, b, frames)) return grant(r, CUDA_ERROR_OUT_OF_MEMORY), true;
         }
         if (b->residency == Residency::unbacked) {
-            if (map_now(b, std::move(frames)) != CUDA_SUCCESS) return grant(r, CUDA_ERROR_OUT_OF_MEMORY), true;
-            continue;
+            if (map_now(b, std::move(frames)) != CUDA_SUCCESS && !r.done) grant(r, CUDA_ERROR_OUT_OF_MEMORY);
+            return true;   // there may be other buffers now
         }
         start_fetch(b, std::move(frames), b->touched);
         return true;
     }
     for (Buffer* b : buffers_)
-        if (b->live && b->residency == Residency::host)
-            if (const CUresult result = let_in(b, r.by_cpu); result != CUDA_SUCCESS) return grant(r, result), true;
+        if (b->live && b->residency == Residency::host && (!b->landed || (r.by_cpu && !b->cpu_reaches))) {
+            if (const CUresult result = let_in(b, r.by_cpu); result != CUDA_SUCCESS && !r.done) grant(r, result);
+            return true;   // there may be other buffers now
+        }
     all_in_place_.store(true, std::memory_order_seq_cst);
     if (std::any_of(r.need.begin(), r.need.end(), [](const Buffer* b) { return b->residency == Residency::host; })) ++stats_.served_from_host;
     hold(r);
@@ -383,7 +390,7 @@ CUresult DevicePager::let_in(Buffer* b, bool by_cpu) {
 }
 
 CUresult DevicePager::map_now(Buffer* b, std::vector<Frame*> frames) {
-    const CUresult result = backing_->map(b->base, frames);
+    const CUresult result = map(b, frames);
     if (result != CUDA_SUCCESS) {
         device_pool_->give_back(frames);
         return result;

@@ -9,6 +9,7 @@ std::string DevicePager::is_valid() {
 }
 
 std::string DevicePager::invariants() const {
+    if (away_) return {};   // between two steps
     std::size_t device_bytes = 0, host_bytes = 0;
     const bool reaches = reaches_host();
     auto name = [](const Buffer* b) { return "buffer " + std::to_string(b->id); };
@@ -50,7 +51,7 @@ void DevicePager::held(std::size_t& frames, std::size_t& mappings) {
     // What is between two places is in neither.
     granted_.wait_for(lock, std::chrono::seconds(2), [&] {
         mover_wake_.notify_one();
-        return moves_.empty() || stopping_;
+        return (moves_.empty() && !away_) || stopping_;
     });
     frames = device_pool_->frames() + (reaches_host() ? host_pool_->frames() : 0);
     mappings = frames;  // the aliases

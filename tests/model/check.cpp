@@ -87,7 +87,7 @@ struct Paged final : World {
     void hash_buffer(std::uint64_t& h, const Buffer* b) const {
         h = mix(h, b->id);
         h = mix(h, static_cast<std::uint64_t>(b->residency.peek()) | b->table.peek() << 4 | b->opaque.peek() << 5 | b->touched.peek() << 6 | b->host_changed.peek() << 7 |
-                       b->host_valid << 8 | b->hash_known << 9 | b->pinned << 10 | b->moving << 11 | b->live << 12 | b->slab << 13 | b->unfilled << 14);
+                       b->host_valid << 8 | b->hash_known << 9 | b->pinned << 10 | b->moving << 11 | b->live << 12 | b->slab << 13 | b->unfilled << 14 | b->landed << 15 | b->cpu_reaches << 16);
         h = mix(h, b->last_use.peek() << 32 | b->streams.peek());
         h = mix(h, b->holds << 16 | b->granted);
         h = mix(h, b->looked_through << 32 | b->host_as_of);
@@ -141,7 +141,7 @@ struct Paged final : World {
         }
         for (const Buffer* b : device->buffers_) hash_buffer(h, b);
         for (const Move& m : device->moves_) {
-            h = mix(h, static_cast<std::uint64_t>(m.kind) | static_cast<std::uint64_t>(m.stage) << 4 | m.copy << 8 | m.clean << 9 | m.cancelled << 10 | m.recorded << 11 | m.ordered << 12);
+            h = mix(h, static_cast<std::uint64_t>(m.kind) | static_cast<std::uint64_t>(m.stage) << 4 | m.copy << 8 | m.clean << 9 | m.cancelled << 10 | m.recorded << 11 | m.ordered << 12 | m.remaps << 13);
             h = mix(h, (m.buffer ? std::uint32_t{m.buffer->id} : 99u) << 16 | static_cast<std::uint64_t>(m.ticket + 1));
             h = mix(h, static_cast<std::uint64_t>(fake.pending(m.event)) << 8 | static_cast<std::uint64_t>(m.search + 2));
             if (m.ticket >= 0)
@@ -155,7 +155,7 @@ struct Paged final : World {
             for (int whose = 0; whose < 3; ++whose)
                 if (at_work[whose])
                     for (const auto& asked : at_work[whose]->requests) h = mix(h, &asked.second == r ? whose + 1u : 0u);
-            h = mix(h, r->everything | r->host_allowed << 1 | r->moved << 2 | r->holding << 3 | r->done << 4 | static_cast<std::uint64_t>(r->result) << 5);
+            h = mix(h, r->everything | r->host_allowed << 1 | r->moved << 2 | r->holding << 3 | r->done << 4 | r->in_hands << 5 | static_cast<std::uint64_t>(r->result) << 6);
             for (const Buffer* b : r->need) h = mix(h, b->id);
             for (const Buffer* b : r->uncopied) h = mix(h, b->id + 100);
         }
@@ -168,6 +168,7 @@ struct Paged final : World {
         hash_orders(device->orders_out_), hash_orders(device->orders_in_), hash_orders(device->ordered_);
         h = mix(h, device->any_ordered_.peek() * 2 + device->mover_asleep_.peek() + (device->plan_clock_.peek() << 2));
         h = mix(h, device->all_in_place_.peek() * 4 + device->all_noted_ * 2 + device->unlanded_);
+        h = mix(h, device->away_ * 2 + (device->movers_lock_ != nullptr));
         for (const auto& [capacity, b] : device->parked_) h = mix(h, b->id + 7);
         h = mix(h, static_cast<std::uint64_t>(device->last_progress_ns_ / 1'000'000'000));
         h = mix(h, static_cast<std::uint64_t>(device->fired_in_vain()));
@@ -392,7 +393,7 @@ Outcome run(const Scenario& s, Limits limits) {
         s.first(w, a);
         label(2);
         join(other);
-        while (w.busy()) point();  // what runs still ends in any order
+        while (w.busy() || w.device->away_) point();  // what runs still ends in any order; what is between two mappings is in neither
         quietly([&] {
             for (int i = w.x ? 0 : 1; i < 2; ++i)
                 for (int word = 0; word < words; ++word)
