@@ -91,12 +91,12 @@ void DevicePager::show(Move& m, const char* what) {
 }
 
 // Without a plan nothing says that a buffer comes back before it is used, be it by what nobody sees: what lies unmapped lands, one
-// buffer at a time. False: none does any more. What the driver does not map then is left to the launch that needs it.
+// buffer at a time. False: none is left. What the driver does not map then is left to the launch that needs it.
 bool DevicePager::land_next() {
-    unlanded_ = false;
+    bool tried = unlanded_ = false;
     for (std::size_t i = 0; i < buffers_.size() && !unlanded_; ++i)   // land() lets others make buffers and give them up
-        if (Buffer* const b = buffers_[i]; b->live && b->residency == Residency::host && !b->landed) unlanded_ = land(b) == CUDA_SUCCESS;
-    return unlanded_;
+        if (Buffer* const b = buffers_[i]; b->live && b->residency == Residency::host && !b->landed) tried = true, unlanded_ = land(b) == CUDA_SUCCESS;
+    return tried;   // others may have come meanwhile: the mover looks again before it sleeps
 }
 
 void DevicePager::start_evict(Buffer* b, const Order* ordered) {

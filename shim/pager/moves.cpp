@@ -78,6 +78,7 @@ CUresult DevicePager::unmap_at_once(Buffer* b) {
 CUresult DevicePager::land(Buffer* b) {
     const CUresult result = map(b, b->host_frames);
     b->landed = result == CUDA_SUCCESS;
+    if (b->landed && pager_.settings().always_land) b->cpu_reaches = backing_->allow_cpu(b->base, b->host_frames) == CUDA_SUCCESS;
     return result;
 }
 

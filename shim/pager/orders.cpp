@@ -144,10 +144,7 @@ bool DevicePager::serve_orders_in() {
         if (under_way && !link_wants(true)) return progress;   // frames are taken shortly before they are filled
         const std::size_t wanted = b->capacity + bytes_requested_beside(b);
         if (device_pool_->available() < wanted) {
-            if (release_parked(wanted - device_pool_->available())) {
-                progress = true;
-                continue;
-            }
+            if (release_parked(wanted - device_pool_->available())) return true;   // an op that may touch anything may be next by now
             // The plan's own evictions make room, and what the program frees; where there are none (it has just begun), what is
             // needed later does.
             const bool coming = bytes_ordered_out() || moves_of(Move::Kind::evict, Move::Kind::evict) || freed_in_use();

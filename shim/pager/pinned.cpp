@@ -9,6 +9,7 @@ namespace udnnmem::pager {
 CUresult DevicePager::pin(Buffer* b) {
     Request request;
     request.need = {b};
+    request.by_cpu = true;   // nobody sees what comes
     pager_.streams().mark_tails();
     CUresult result = acquire(request);
     while (request.dropped) {
@@ -16,6 +17,7 @@ CUresult DevicePager::pin(Buffer* b) {
         if (result != CUDA_SUCCESS) return result;
         request = Request();
         request.need = {b};
+        request.by_cpu = true;
         result = acquire(request);
     }
     if (result != CUDA_SUCCESS) return result;
@@ -61,7 +63,9 @@ CUresult DevicePager::share(Buffer* b, std::vector<Shared>& out) {
 CUresult DevicePager::peer_access(CUdevice reader, bool on) {
     Lock lock(mutex_);
     if (!holds("peers")) return CUDA_SUCCESS;
+    coming_in_.fetch_add(1, std::memory_order_relaxed);
     while (away_) granted_.wait_for(lock, std::chrono::microseconds(100));
+    coming_in_.fetch_sub(1, std::memory_order_relaxed);
     backing_->share(reader, on);
     CUresult result = CUDA_SUCCESS;
     for (const Buffer* b : buffers_) {

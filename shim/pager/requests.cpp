@@ -189,14 +189,15 @@ bool DevicePager::serve_requests() {
     bool progress = false;
     for (Request* r : requests_) {
         if (r->done) continue;
+        r->in_hands = true;
         if (pager_.failed()) {
             grant(*r, CUDA_ERROR_UNKNOWN);
+            r->in_hands = false;
             progress = true;
             continue;
         }
         forget_gone(*r);
         const bool first = r == first_in_line();
-        r->in_hands = true;
         progress |= r->yields ? (first && serve_yield(*r)) : r->everything ? (first && serve_everything(*r)) : serve(*r, first);
         r->in_hands = false;
     }
@@ -210,11 +211,12 @@ bool DevicePager::is_still_there(const Buffer* b) const {
 
 bool DevicePager::serve(Request& r, bool first) {
     if (refuses_dropped(r, r.need)) return true;
+    const bool lands = reaches_host();
     // Those behind the first pass only if they need nothing. What has not landed yet does as it is granted, which takes no frames.
     auto ready = [&](Buffer* b) {
         const Residency res = b->residency;
         if (b->unfilled && !b->moving) return std::find(r.uncopied.begin(), r.uncopied.end(), b) != r.uncopied.end();
-        const bool lands = backing_->host_frames_can_be_mapped(), loose = lands && r.is_loose(b);
+        const bool loose = lands && r.is_loose(b);
         return res == Residency::device || (res == Residency::host && (r.host_allowed || b->pinned || loose) && lands && !b->moving) ||
                (loose && is_still_there(b));
     };
@@ -246,7 +248,7 @@ bool DevicePager::serve(Request& r, bool first) {
     std::stable_partition(r.need.begin(), r.need.end(), [](const Buffer* b) { return b->residency == Residency::host; });
     for (Buffer* b : r.need) {
         if (b->moving) r.moved = true;
-        if (b->residency == Residency::evicting && !r.is_loose(b) && cancel(b)) progress = true;
+        if (b->residency == Residency::evicting && !(lands && r.is_loose(b)) && cancel(b)) progress = true;
         if (b->residency == Residency::fetching && deadline && cancel(b)) progress = true;
         if (b->refused != CUDA_SUCCESS) {  // the driver will not bring it: from host frames, or an error
             const CUresult why = std::exchange(b->refused, CUDA_SUCCESS);
@@ -267,6 +269,7 @@ bool DevicePager::serve(Request& r, bool first) {
         if (b->residency != Residency::host) continue;
         const CUresult result = let_in(b, r.by_cpu);
         if (r.done) return true;
+        if (result != CUDA_SUCCESS && first && std::erase(r.loose, b)) return true;   // then it is brought
         if (result != CUDA_SUCCESS) return grant(r, result), true;
         if (r.is_loose(b)) continue;
         from_host = true;
@@ -357,7 +360,7 @@ bool DevicePager::serve_everything(Request& r) {
         std::vector<Frame*> frames;
         if (!device_pool_->take(b->capacity, frames)) {
             if (release_parked(b->capacity - std::min<std::size_t>(b->capacity, device_pool_->available()))) return true;
-            if (landing && land_on_host(b)) continue;
+            if (landing && land_on_host(b)) return true;   // there may be other buffers now
             if (freed_in_use() && !past_deadline(r)) return false;
             if (!exceed_budget(r, b, frames)) return grant(r, CUDA_ERROR_OUT_OF_MEMORY), true;
         }

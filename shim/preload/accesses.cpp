@@ -89,12 +89,13 @@ constexpr std::size_t kNoParameter = SIZE_MAX;
 // A word inside a structure that leads into the arena. True: that is all there is to say of it.
 [[gnu::noinline]] bool names_loosely(const Naming& n, const StrayWords::Offsets* strays, std::uint64_t word, std::size_t offset) {
     Buffer* const b = n.pager.find(word);
+    const bool known = strays && std::find(strays->begin(), strays->end(), offset) != strays->end();
     if (!b || (!b->live && !b->slab)) {
-        if (g_stray_words.note(n.launch->layout, offset))
+        if (!known && g_stray_words.note(n.launch->layout, offset))
             log::info("kernel {}: the word at byte {} of its parameters led to freed memory: what it leads to only has to be reachable", n.launch->layout->name, offset);
-        return false;
+        return known;
     }
-    if (!strays || std::find(strays->begin(), strays->end(), offset) == strays->end()) return false;
+    if (!known) return false;
     if (b->slab) n.op.name(b), n.op.name_in_slab(word);
     else if (holds("stray")) n.op.name_loosely(b);
     return true;

@@ -104,7 +104,7 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
     op.stream = w.stream;
     op.kernel = w.kind == WorkKind::kernel;
     op.by_cpu = !op.kernel;
-    executor::Executor* const plan = plan_of(*s, w.stream);
+    executor::Executor* plan = plan_of(*s, w.stream);
     executor::Executor::Place place;
     if (plan && (w.kind == WorkKind::memop || w.kind == WorkKind::host)) plan->gating();
     try {
@@ -114,7 +114,10 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
         name_accesses(p, w, op, seen.touches());
         drop_repeats(op);
         if (Touches* all = seen.touches()) name_led(p, w, *all);
-        if (!op.count && !op.loose_count && !op.everything) return submit();
+        if (!op.count && !op.everything) {
+            if (!op.loose_count) return submit();
+            if (plan) plan->untold(), plan = nullptr;   // the recorder is not told of it either
+        }
         const WorkLaunch launch(w);
         CUresult ready = CUDA_SUCCESS;
         if (plan) place = plan->before(name_of(w), shape_of(w), op), ready = plan->compute_again(place, op, w.launch || w.fill || w.kind == WorkKind::copy ? &launch : nullptr);
