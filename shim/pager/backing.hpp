@@ -6,7 +6,8 @@
 //   - A frame is one physical allocation, a power of two of the granule up to 64 MiB, and is mapped whole.
 //   - Every frame has a private alias for life: copies and hashes go through it, never through the arena.
 //   - Mappings are changed by the mover, save that a slab that was never handed out is retired by its maker; sharing and peer access
-//     come from launching threads. Under the device's mutex; not thread-safe.
+//     come from launching threads. Under the device's mutex, save that the mover calls map() and unmap() without it
+//     (DevicePager::remap): other buffers' may be mapped and unmapped at the same time, but share() and allow_again() wait.
 #pragma once
 
 #include <cuda.h>

@@ -3,7 +3,8 @@
 //
 // Invariants (checked by is_valid())
 //   - All state below is guarded by mutex_; driver calls of the mover's own streams may be made while it is held, calls
-//     that can wait for the program's work may not.
+//     that can wait for the program's work may not. The mover lets go of it while it changes a mapping (remap()): what holds
+//     of buffers, requests and lists has to be looked at anew after map(), unmap(), land() and whatever calls them.
 //   - Requests are served first come, first served: frames go to one at a time, until it is granted (first_in_line()). Launches
 //     that their plan holds back are passed over until they have begun.
 //   - A buffer that a request holds does not move; holds are released when the op was submitted.

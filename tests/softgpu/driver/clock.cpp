@@ -207,4 +207,11 @@ void hold_until(std::int64_t end) {
     held.reached.wait(lock, [&] { return c.now.load() >= end; });
 }
 
+void spend(std::int64_t ns) {
+    if (!modelled() || ns <= 0) return;
+    engine_runs();   // as an engine of its own
+    hold_until(virtual_now() + ns);
+    engine_rests();
+}
+
 }  // namespace softgpu

@@ -4,7 +4,8 @@
 // An engine runs an op for real where it begins and then holds it until the clock has reached its end. The clock moves,
 // to the earliest end that is held, once the process is at rest: no engine runs anything, every thread of the program
 // sleeps, none has called the driver for a while (polling does not count), and those that poll have done so once more. So host
-// work takes no virtual time, and a thread that sleeps between polls has seen what ended before anything else ends.
+// work takes no virtual time, save for calls that are said to (spend()), and a thread that sleeps between polls has seen what ended
+// before anything else ends.
 #pragma once
 
 #include "tests/softgpu/driver/core.hpp"
@@ -20,5 +21,7 @@ void engine_runs();                             // the clock stands still ...
 void engine_rests();                            // ... unless another one does this
 // Rests, and runs again once the clock has reached `end`.
 void hold_until(std::int64_t end);
+// A call of the program's takes so long; nothing if time is not modelled.
+void spend(std::int64_t ns);
 
 }  // namespace softgpu

@@ -127,6 +127,13 @@ Options* read_options() {
             bad_option("SOFTGPU_TIME", text, "wall, model:OPERATIONS:BYTES, both per second, or table:FILE");
         o->modelled = o->count = true;  // the roofline is over what is counted
     }
+    if (const char* text = std::getenv("SOFTGPU_MAPPING"); text && *text) {  // CREATE:ACCESS:UNMAP
+        long long create = 0, access = 0, unmap = 0;
+        char more = 0;
+        if (std::sscanf(text, "%lld:%lld:%lld%c", &create, &access, &unmap, &more) != 3 || create < 0 || access < 0 || unmap < 0)
+            bad_option("SOFTGPU_MAPPING", text, "CREATE:ACCESS:UNMAP, ns that cuMemCreate, cuMemSetAccess and cuMemUnmap take in modelled time");
+        o->create_ns = create, o->access_ns = access, o->unmap_ns = unmap;
+    }
     if (const char* text = std::getenv("SOFTGPU_REPORT")) o->report = text;
     if (const char* text = std::getenv("SOFTGPU_TIMELINE")) o->timeline = text;
     o->workers = static_cast<int>(env_number("SOFTGPU_WORKERS", 2, 1, 64));

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/softgpu/driver/clock.hpp"
 #include "tests/softgpu/driver/context.hpp"
 #include "tests/softgpu/driver/memory.hpp"
 
@@ -95,6 +96,7 @@ SOFTGPU_API cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size, const
     if (p->requestedHandleTypes & ~static_cast<int>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) return CUDA_ERROR_NOT_SUPPORTED;
     bool host = p->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
     if (host && host_frames("0")) return CUDA_ERROR_NOT_SUPPORTED;
+    spend(options().create_ns);
     if (host && !take_node(p->location.id, size)) return CUDA_ERROR_OUT_OF_MEMORY;
     std::shared_ptr<Frame> frame;
     TRY(make_frame(size, size, host ? 0 : p->location.id, host, &frame));
@@ -174,6 +176,7 @@ SOFTGPU_API cuMemMap(CUdeviceptr a, size_t size, size_t offset, CUmemGenericAllo
 
 SOFTGPU_API cuMemUnmap(CUdeviceptr a, size_t size) {
     ENTER(cuMemUnmap);
+    spend(options().unmap_ns);
     std::vector<std::shared_ptr<Frame>> last;
     std::lock_guard lock(memory_mutex());
     auto found = covering(a, size);
@@ -197,6 +200,7 @@ SOFTGPU_API cuMemUnmap(CUdeviceptr a, size_t size) {
 SOFTGPU_API cuMemSetAccess(CUdeviceptr a, size_t size, const CUmemAccessDesc* desc, size_t count) {
     ENTER(cuMemSetAccess);
     REQUIRE(size && desc && count && a % options().granularity == 0 && size % options().granularity == 0);
+    spend(options().access_ns);
     std::lock_guard lock(memory_mutex());
     auto found = covering(a, size);
     REQUIRE(!found.empty());
