@@ -20,6 +20,7 @@ struct Pair {
   unsigned tag;
   CUdeviceptr from, to;
   unsigned count;
+  CUdeviceptr stray;   // nothing that the kernel uses
 };
 
 struct Item {
@@ -35,6 +36,8 @@ struct Random : Program {
   std::mt19937 rng;
   const unsigned seed;
   std::vector<std::unique_ptr<Item>> items;
+  CUdeviceptr freed = 0;
+  unsigned shifts = 0;
   std::vector<CUstream> streams;
   CUfunction gather, shift;
   CUmemoryPool pool, own;
@@ -138,6 +141,7 @@ struct Random : Program {
       CHECK(cuMemFree(i.at));
     }
     CHECK(cuEventDestroy(i.last));
+    freed = i.at;
     items.erase(items.begin() + k);
   }
 
@@ -171,7 +175,9 @@ struct Random : Program {
     const CUstream s = stream();
     say("shift", {&a, &b}, n, s);
     begin(s, {&a, &b});
-    const Pair p{tag, a.at + from * 4ul, b.at + to * 4ul, n};
+    // An old address: of what was freed last, or of whatever is there.
+    const CUdeviceptr old = ++shifts % 3 ? items[shifts % items.size()]->at : freed;
+    const Pair p{tag, a.at + from * 4ul, b.at + to * 4ul, n, old};
     if (below(2)) launch_packed(s, n, shift, p);
     else launch_on(s, n, shift, p);
     for (unsigned k = 0; k < n; k++) b.model[to + k] = a.model[from + k] * 3 + tag;
