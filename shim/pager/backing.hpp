@@ -33,7 +33,7 @@ struct Frame {
 };
 
 struct Piece {
-    std::size_t at, bytes;   // within a frame
+    std::size_t device_at, host_at, bytes;   // where in the two frames, and how much
 };
 
 class Backing {
@@ -56,7 +56,7 @@ class Backing {
     // A descriptor by which other processes may map the frame; CUDA_ERROR_NOT_SUPPORTED where there is none.
     virtual CUresult share_frame(const Frame&, int& descriptor) = 0;
     virtual CUresult unmap(CUdeviceptr at, std::size_t bytes) = 0;
-    // Queues a copy of a part of a frame to the same part of the other.
+    // Queues a copy of a part of a frame to a part of the other.
     virtual CUresult copy_out(const Frame& host, const Frame& device, Piece, CUstream) = 0;
     virtual CUresult copy_in(const Frame& device, const Frame& host, Piece, CUstream) = 0;
 };

@@ -133,10 +133,10 @@ class VmmBacking final : public Backing {
     CUresult unmap(CUdeviceptr at, std::size_t bytes) override { return insist_ready([&] { return driver_.cuMemUnmap(at, bytes); }); }
 
     CUresult copy_out(const Frame& host, const Frame& device, Piece p, CUstream stream) override {
-        return insist([&] { return driver_.cuMemcpyDtoHAsync_v2(static_cast<char*>(host.cpu) + p.at, device.alias + p.at, p.bytes, stream); });
+        return insist([&] { return driver_.cuMemcpyDtoHAsync_v2(static_cast<char*>(host.cpu) + p.host_at, device.alias + p.device_at, p.bytes, stream); });
     }
     CUresult copy_in(const Frame& device, const Frame& host, Piece p, CUstream stream) override {
-        return insist([&] { return driver_.cuMemcpyHtoDAsync_v2(device.alias + p.at, static_cast<const char*>(host.cpu) + p.at, p.bytes, stream); });
+        return insist([&] { return driver_.cuMemcpyHtoDAsync_v2(device.alias + p.device_at, static_cast<const char*>(host.cpu) + p.host_at, p.bytes, stream); });
     }
 
   private:
@@ -148,7 +148,7 @@ class VmmBacking final : public Backing {
         if (make(Place::device, host.bytes, device) != CUDA_SUCCESS) return false;
         CUresult result = insist([&] { return driver_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING); });
         if (result == CUDA_SUCCESS) {
-            result = copy_in(device, host, {0, host.bytes}, stream);
+            result = copy_in(device, host, {0, 0, host.bytes}, stream);
             over = drain(driver_, stream) || result != CUDA_SUCCESS;
             insist([&] { return driver_.cuStreamDestroy_v2(stream); });
         }

@@ -11,6 +11,17 @@ constexpr double kWaitingSeconds = 4e-4;   // of copies behind the one in progre
 constexpr double kPieceSeconds = 2e-4;
 constexpr std::size_t kLeastPiece = 64 << 10;
 
+struct Spot {
+    const Frame* frame;
+    std::size_t at, left;   // in it
+};
+// Where the byte `at` of a buffer is.
+Spot spot(const std::vector<Frame*>& frames, std::size_t at) {
+    std::size_t i = 0;
+    for (; at >= frames[i]->bytes; ++i) at -= frames[i]->bytes;
+    return {frames[i], at, frames[i]->bytes - at};
+}
+
 double or_slow(double rate) { return rate > 0 ? rate : kSlowLink; }
 }  // namespace
 
@@ -36,20 +47,18 @@ bool DevicePager::copies_go_on() const {
     return std::any_of(moves_.begin(), moves_.end(), [now](const Move& m) { return m.stage == Move::Stage::copy && m.recorded && now < m.copied_by_ns; });
 }
 
-// The next piece of the move's copy; it ends within a frame.
+// The next piece of the move's copy; it ends within a frame on either side.
 bool DevicePager::copy_piece(Move& m) {
     Buffer* const b = m.buffer;
     const bool in = m.kind == Move::Kind::fetch;
-    const std::vector<Frame*>& frames = in ? m.frames : b->device_frames;
-    std::size_t i = 0, at = b->capacity - m.left;
-    for (; at >= frames[i]->bytes; ++i) at -= frames[i]->bytes;
+    const Spot device = spot(in ? m.frames : b->device_frames, b->capacity - m.left), host = spot(b->host_frames, b->capacity - m.left);
     const auto most = static_cast<std::size_t>(kPieceSeconds * or_slow(in ? rate_in() : rate_out())) / kLeastPiece * kLeastPiece;
-    const Piece piece{at, std::min(frames[i]->bytes - at, std::max(most, kLeastPiece))};
+    const Piece piece{device.at, host.at, std::min({device.left, host.left, std::max(most, kLeastPiece)})};
     const CUstream stream = in ? in_stream_ : out_stream_;
     LinkMeter& meter = in ? meter_in_ : meter_out_;
     expect_copy(m);
     meter.begin(stream, piece.bytes);
-    if ((in ? backing_->copy_in(*frames[i], *b->host_frames[i], piece, stream) : backing_->copy_out(*b->host_frames[i], *frames[i], piece, stream)) != CUDA_SUCCESS) return false;
+    if ((in ? backing_->copy_in(*device.frame, *host.frame, piece, stream) : backing_->copy_out(*host.frame, *device.frame, piece, stream)) != CUDA_SUCCESS) return false;
     meter.end(stream);
     (in ? copies_in_ : copies_out_).added(stream, piece.bytes);
     (in ? stats_.bytes_in : stats_.bytes_out) += piece.bytes;
@@ -77,8 +86,11 @@ bool DevicePager::hash_and_copy_out(Move& m) { return hash(m, m.buffer->device_f
 
 // All at once.
 bool DevicePager::copy_out_again(Buffer* b) {
-    for (std::size_t i = 0; i < b->device_frames.size(); ++i)
-        if (backing_->copy_out(*b->host_frames[i], *b->device_frames[i], {0, b->device_frames[i]->bytes}, out_stream_) != CUDA_SUCCESS) return false;
+    for (std::size_t at = 0, bytes; at < b->capacity; at += bytes) {
+        const Spot device = spot(b->device_frames, at), host = spot(b->host_frames, at);
+        bytes = std::min(device.left, host.left);
+        if (backing_->copy_out(*host.frame, *device.frame, {device.at, host.at, bytes}, out_stream_) != CUDA_SUCCESS) return false;
+    }
     stats_.bytes_out += b->capacity;
     return true;
 }

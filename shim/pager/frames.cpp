@@ -7,6 +7,9 @@
 namespace udnnmem::pager {
 namespace {
 constexpr std::size_t kLargestFrame = 64u << 20;
+// A frame made anew costs an H200's driver 200 to 800 us, and what gives way for it 100 more; one more frame of a buffer costs 35 us at each
+// change of its mapping. So a frame may be made up of others of this many classes below its own: eight of them at most.
+constexpr int kClassesBelow = 3;
 }
 
 FramePool::~FramePool() { trim(0); }
@@ -93,6 +96,23 @@ Frame* FramePool::take_class(int c, bool over_budget) {
     return frame;
 }
 
+// What stands in for a frame of that class, of frames that are free; all or nothing.
+bool FramePool::take_smaller(int c, std::vector<Frame*>& out) {
+    const auto walk = [&](auto take) {
+        std::size_t left = backing_.granule() << c;
+        for (int d = c - 1; d >= std::max(0, c - kClassesBelow) && left; --d) {
+            const std::size_t bytes = backing_.granule() << d, count = std::min(free_[d].size(), left / bytes);
+            take(d, count);
+            left -= count * bytes;
+        }
+        return left == 0;
+    };
+    if (!walk([](int, std::size_t) {})) return false;
+    return walk([&](int d, std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i) out.push_back(take_class(d, false));
+    });
+}
+
 bool FramePool::take(std::size_t capacity, std::vector<Frame*>& out, bool over_budget) {
     if (!over_budget && in_use_ + capacity > budget_) return false;
     std::size_t left = capacity;
@@ -101,6 +121,10 @@ bool FramePool::take(std::size_t capacity, std::vector<Frame*>& out, bool over_b
         const std::size_t bytes = backing_.granule() << c;
         if (bytes > left) {
             --c;
+            continue;
+        }
+        if (!over_budget && free_[c].empty() && made_ + bytes > budget_ && take_smaller(c, out)) {
+            left -= bytes;
             continue;
         }
         Frame* frame = take_class(c, over_budget);

@@ -25,8 +25,9 @@ class FramePool {
     FramePool(Backing& backing, Place place, std::size_t budget) : backing_(backing), place_(place), promised_(budget), budget_(budget) {}
     ~FramePool();
 
-    // Frames for `capacity` bytes (a multiple of the granule), in address order. False: not within the budget (or the
-    // driver refuses); then nothing was taken. `over_budget` ignores the budget.
+    // Frames for `capacity` bytes (a multiple of the granule), in address order: few and large ones, but rather some smaller ones that
+    // are free than one for which others have to be given back to the driver. False: not within the budget (or the driver refuses);
+    // then nothing was taken. `over_budget` ignores the budget.
     bool take(std::size_t capacity, std::vector<Frame*>& out, bool over_budget = false);
     void give_back(std::vector<Frame*>& frames);
 
@@ -60,6 +61,7 @@ class FramePool {
     static constexpr int kClasses = 32;
     int largest_class() const;
     Frame* take_class(int c, bool over_budget);
+    bool take_smaller(int c, std::vector<Frame*>& out);
     void forget(Frame*);
 
     Backing& backing_;

@@ -68,7 +68,7 @@ class Probe {
     void begin(int pair, CUstream stream) { if (good_) must(driver_.cuEventRecord(events_[2 * pair], stream)); }
     void end(int pair, CUstream stream) { if (good_) must(driver_.cuEventRecord(events_[2 * pair + 1], stream)); }
     void copy(bool inward, const Frame& device, const Frame& host) {
-        if (good_) must(inward ? backing_.copy_in(device, host, {0, device.bytes}, in_) : backing_.copy_out(host, device, {0, device.bytes}, out_));
+        if (good_) must(inward ? backing_.copy_in(device, host, {0, 0, device.bytes}, in_) : backing_.copy_out(host, device, {0, 0, device.bytes}, out_));
     }
     double rate(int pair, std::size_t bytes) {
         float ms = 0;

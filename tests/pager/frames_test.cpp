@@ -59,14 +59,14 @@ TEST_CASE("frames are powers of two of the granule, largest first, at most 64 Mi
 
 TEST_CASE("free frames of another class give way within the budget") {
     CountingBacking backing;
-    FramePool pool(backing, Place::device, 8 * backing.unit);
-    std::vector<std::vector<Frame*>> small(8);
+    FramePool pool(backing, Place::device, 16 * backing.unit);
+    std::vector<std::vector<Frame*>> small(16);
     for (auto& s : small) REQUIRE(pool.take(backing.unit, s));
     for (auto& s : small) pool.give_back(s);
     std::vector<Frame*> large;
-    REQUIRE(pool.take(8 * backing.unit, large));
+    REQUIRE(pool.take(16 * backing.unit, large));
     CHECK(large.size() == 1);
-    CHECK(backing.held == 8 * backing.unit);
+    CHECK(backing.held == 16 * backing.unit);
     CHECK(pool.recreated() > 0);
     pool.give_back(large);
 }
@@ -124,6 +124,30 @@ TEST_CASE("free frames that something may still be looking at are not given to t
     pool.trim(0);
     CHECK(backing.held == 4 * backing.unit);
     CHECK(pool.frames() == 1);
+}
+
+TEST_CASE("what is free in smaller frames is not made anew in a larger one") {
+    CountingBacking backing;
+    FramePool pool(backing, Place::device, 16 * backing.unit);
+    std::vector<Frame*> four, two, two_more, small[8], large;
+    REQUIRE(pool.take(4 * backing.unit, four));
+    REQUIRE(pool.take(2 * backing.unit, two));
+    REQUIRE(pool.take(2 * backing.unit, two_more));
+    for (auto& f : small) REQUIRE(pool.take(backing.unit, f));
+    for (auto* f : {&four, &two, &two_more}) pool.give_back(*f);
+    REQUIRE(pool.take(8 * backing.unit, large));
+    CHECK(pool.recreated() == 0);
+    CHECK(large.size() == 3);
+    CHECK(bytes_of(large) == 8 * backing.unit);
+    CHECK(pool.is_valid() == "");
+    pool.give_back(large);
+    // Sixteen of the least are too many for one.
+    std::vector<Frame*> all;
+    for (auto& f : small) pool.give_back(f);
+    REQUIRE(pool.take(16 * backing.unit, all));
+    CHECK(pool.recreated() == 1);
+    CHECK(all.size() == 1);
+    pool.give_back(all);
 }
 
 TEST_CASE("the budget holds though free frames are written off in the middle of a request") {
