@@ -124,7 +124,26 @@ int ipc() {
     return 0;
 }
 
+// One frame made, mapped and unmapped.
+int mapping() {
+    cuInit(0);
+    CUcontext c;
+    CUdeviceptr at;
+    CUmemGenericAllocationHandle frame;
+    CUmemAllocationProp made{};
+    made.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    made.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    const size_t bytes = 2 << 20;
+    CUmemAccessDesc access{};
+    access.location = made.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    if (cuCtxCreate_v4(&c, nullptr, 0, 0) || cuMemAddressReserve(&at, bytes, 0, 0, 0) || cuMemCreate(&frame, bytes, &made, 0)) return 1;
+    if (cuMemMap(at, bytes, 0, frame, 0) || cuMemSetAccess(at, bytes, &access, 1)) return 2;
+    return cuMemUnmap(at, bytes) || cuMemRelease(frame);
+}
+
 int body(const std::string& name) {
+    if (name == "mapping") return mapping();
     if (name == "ipc") return ipc();
     if (name == "report") return report();
     if (name == "exceed") return exceed();
@@ -193,6 +212,19 @@ TEST_CASE("a wrong option is told with what is expected") {
     CHECK(r.output.find("SOFTGPU_GRANULARITY=5000: expected a power of two") != std::string::npos);
     CHECK(run("report", "SOFTGPU_H2D=12GB/s SOFTGPU_D2H=off").status == 0);
     CHECK(WEXITSTATUS(run("report", "SOFTGPU_TIME=sundial").status) == 2);
+}
+
+TEST_CASE("SOFTGPU_MAPPING: the calls take that much modelled time") {
+    const std::string path = "/tmp/softgpu-mapping-" + std::to_string(::getpid());
+    for (const std::string costs : {"1000000:200000:30000", "0:0:7"}) {
+        CHECK(run("mapping", "SOFTGPU_TIME=model:1e12:1e11 SOFTGPU_MAPPING=" + costs + " SOFTGPU_REPORT=" + path).status == 0);
+        std::ifstream file(path);
+        const std::string figures{std::istreambuf_iterator<char>(file), {}};
+        CHECK(figures.find(costs == "0:0:7" ? "\"virtual_ns\": 7}" : "\"virtual_ns\": 1230000}") != std::string::npos);
+        ::unlink(path.c_str());
+    }
+    CHECK(run("mapping", "SOFTGPU_MAPPING=1:2:3").status == 0);   // wall time: nothing to add
+    for (const char* wrong : {"1:2", "1:2:-3", "1:2:3:4"}) CHECK(WEXITSTATUS(run("mapping", std::string("SOFTGPU_MAPPING=") + wrong).status) == 2);
 }
 
 TEST_CASE("bandwidths hold: a copy lasts what its bytes take") {
