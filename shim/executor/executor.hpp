@@ -216,6 +216,7 @@ class Executor {
     void end_proof(Course& course, bool resumed);
     void look_at_trials();
     void plan_without_denied(Course& course);
+    bool strays(Course& course);
     bool followed_of_late(const Course& course);
     // stored.cpp
     void load();

@@ -50,10 +50,7 @@ Course::Stage Executor::begin_proof(Course& course) {
         return Course::Stage::planned;
     }
     if (!settings_.recompute) return Course::Stage::planned;
-    if (course.strays) {
-        settings_.say("sequence " + std::to_string(course.id) + " is not run again: its kernels may be using memory that nothing but stray words leads to");
-        return Course::Stage::planned;
-    }
+    if (strays(course)) return Course::Stage::planned;
     std::lock_guard proof(proof_mutex_);
     make_replayer();
     for (const CoursePointer& c : courses_)
@@ -146,6 +143,12 @@ void Executor::look_at_trials() {
 void Executor::plan_without_denied(Course& course) {
     course.promised = Nanoseconds(0);
     if (course.stage == Course::Stage::planned || course.stage == Course::Stage::improving) course.stage = Course::Stage::proven;
+}
+
+// With mutex_ held. Whether ops of the course may be using more than is known: then what was dropped is never sure of what it is made of.
+bool Executor::strays(Course& course) {
+    if (course.strays) settings_.say("sequence " + std::to_string(course.id) + " is not run again: its kernels may be using memory that nothing but stray words leads to");
+    return course.strays;
 }
 
 // For the trace file (profiler/trace/README.md): what each op names and was not seen to write, by the run's numbers of buffers.

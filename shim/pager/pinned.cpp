@@ -8,17 +8,18 @@ namespace udnnmem::pager {
 
 CUresult DevicePager::pin(Buffer* b) {
     Request request;
-    request.need = {b};
-    request.by_cpu = true;   // nobody sees what comes
+    const auto ask = [&] {
+        request = Request();
+        request.need = {b};
+        request.by_cpu = true;   // nobody sees what comes
+        return acquire(request);
+    };
     pager_.streams().mark_tails();
-    CUresult result = acquire(request);
+    CUresult result = ask();
     while (request.dropped) {
         result = pager_.restore(b, nullptr, true);
         if (result != CUDA_SUCCESS) return result;
-        request = Request();
-        request.need = {b};
-        request.by_cpu = true;
-        result = acquire(request);
+        result = ask();
     }
     if (result != CUDA_SUCCESS) return result;
     if (request.need.empty()) return CUDA_ERROR_INVALID_VALUE;   // freed meanwhile

@@ -127,6 +127,7 @@ void DevicePager::hold(Request& r) {
 
 // Until the op was submitted nothing may change under it, not even where it was granted a buffer on host frames.
 void DevicePager::grant(Request& r, CUresult result) {
+    if (r.done) return;   // its thread gave it up while the mover was at it
     if (result == CUDA_SUCCESS)
         for (Buffer* b : r.need) ++b->granted;
     if (result != CUDA_SUCCESS && r.holding) {
@@ -268,7 +269,6 @@ bool DevicePager::serve(Request& r, bool first) {
     for (Buffer* b : r.need) {
         if (b->residency != Residency::host) continue;
         const CUresult result = let_in(b, r.by_cpu);
-        if (r.done) return true;
         if (result != CUDA_SUCCESS && first && std::erase(r.loose, b)) return true;   // then it is brought
         if (result != CUDA_SUCCESS) return grant(r, result), true;
         if (r.is_loose(b)) continue;
@@ -286,8 +286,7 @@ bool DevicePager::bring(Request& r, Buffer* b) {
     const bool force = pager_.settings().force_host && r.host_allowed && !b->slab;
     if (!force && device_pool_->take(b->capacity, frames)) {
         if (b->residency == Residency::unbacked) {
-            const CUresult result = map_now(b, std::move(frames));
-            if (result != CUDA_SUCCESS && !r.done) grant(r, result == CUDA_ERROR_OUT_OF_MEMORY ? result : CUDA_ERROR_OUT_OF_MEMORY);
+            if (map_now(b, std::move(frames)) != CUDA_SUCCESS) grant(r, CUDA_ERROR_OUT_OF_MEMORY);
             return true;
         }
         r.moved = true;
@@ -322,7 +321,7 @@ bool DevicePager::bring(Request& r, Buffer* b) {
     if ((freed_in_use() || moves_that_end()) && !overdue(r) && !force) return false;
     if (exceed_budget(r, b, frames)) {
         if (b->residency == Residency::unbacked) {
-            if (map_now(b, std::move(frames)) != CUDA_SUCCESS && !r.done) grant(r, CUDA_ERROR_OUT_OF_MEMORY);
+            if (map_now(b, std::move(frames)) != CUDA_SUCCESS) grant(r, CUDA_ERROR_OUT_OF_MEMORY);
         } else {
             start_fetch(b, std::move(frames), b->touched);
         }
@@ -365,7 +364,7 @@ bool DevicePager::serve_everything(Request& r) {
             if (!exceed_budget(r, b, frames)) return grant(r, CUDA_ERROR_OUT_OF_MEMORY), true;
         }
         if (b->residency == Residency::unbacked) {
-            if (map_now(b, std::move(frames)) != CUDA_SUCCESS && !r.done) grant(r, CUDA_ERROR_OUT_OF_MEMORY);
+            if (map_now(b, std::move(frames)) != CUDA_SUCCESS) grant(r, CUDA_ERROR_OUT_OF_MEMORY);
             return true;   // there may be other buffers now
         }
         start_fetch(b, std::move(frames), b->touched);
@@ -373,7 +372,7 @@ bool DevicePager::serve_everything(Request& r) {
     }
     for (Buffer* b : buffers_)
         if (b->live && b->residency == Residency::host && (!b->landed || (r.by_cpu && !b->cpu_reaches))) {
-            if (const CUresult result = let_in(b, r.by_cpu); result != CUDA_SUCCESS && !r.done) grant(r, result);
+            if (const CUresult result = let_in(b, r.by_cpu); result != CUDA_SUCCESS) grant(r, result);
             return true;   // there may be other buffers now
         }
     all_in_place_.store(true, std::memory_order_seq_cst);

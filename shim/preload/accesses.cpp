@@ -91,8 +91,9 @@ constexpr std::size_t kNoParameter = SIZE_MAX;
     Buffer* const b = n.pager.find(word);
     const bool known = strays && std::find(strays->begin(), strays->end(), offset) != strays->end();
     if (!b || (!b->live && !b->slab)) {
-        if (!known && g_stray_words.note(n.launch->layout, offset))
-            log::info("kernel {}: the word at byte {} of its parameters led to freed memory: what it leads to only has to be reachable", n.launch->layout->name, offset);
+        if (const std::size_t words = known ? 0 : g_stray_words.note(n.launch->layout, offset))
+            log::info("kernel {}: the word at byte {} of its parameters led to freed memory: {}", n.launch->layout->name, offset,
+                      words <= StrayWords::most ? "what it leads to only has to be reachable" : "so have many, all of them count again");
         return known;
     }
     if (!known) return false;

@@ -31,8 +31,8 @@ class StrayWords {
         const auto found = table->find(kernel);
         return found == table->end() || found->second.size() > most ? nullptr : &found->second;
     }
-    // The word at that offset led to freed memory. True: that is news, and it counts from now on.
-    bool note(const interpose::KernelLayout* kernel, std::size_t offset);
+    // The word at that offset led to freed memory. How many words of the kernel have, if that is news; 0: it is not, or there is no room.
+    std::size_t note(const interpose::KernelLayout* kernel, std::size_t offset);
 
   private:
     using Table = std::unordered_map<const interpose::KernelLayout*, Offsets>;

@@ -10,19 +10,13 @@ using namespace udnnmem::pager::test;
 
 namespace {
 
-void evict(Paged& p, CUdeviceptr at) {
-    p.pager->streams().mark_tails();
-    const Order out{Order::Kind::evict, p.at(at), p.at(at)->id, p.at(at)->last_use.load()};
-    p.device->order(&out, 1);
-}
-
 // 4 MiB, 4 ms over a link that nobody has measured, whose eviction has begun and whose copy does not go on.
 struct Halfway : Paged {
     static constexpr std::size_t kGranules = 64, kBytes = kGranules * granule;
     Halfway() : Paged({.device = 2 * kGranules, .host = 4 * kGranules}) {
         REQUIRE(launch(1, {large}, 5) == CUDA_SUCCESS);
         gpu.hold_moves(true);
-        evict(*this, large);
+        order(Order::Kind::evict, large);
         REQUIRE(soon([&] { return gpu.bytes_out() > 0; }));
     }
     CUdeviceptr large = allocate(kGranules);
@@ -55,7 +49,7 @@ TEST_CASE("an eviction that is called off between two pieces ends where it began
     CHECK(launched == CUDA_SUCCESS);
     CHECK(p.where(p.large) == Residency::device);
     CHECK(p.gpu.bytes_out() < p.kBytes);
-    evict(p, p.large);
+    p.order(Order::Kind::evict, p.large);
     CHECK(p.soon([&] { return p.where(p.large) == Residency::host; }));
     CHECK(p.launch(1, {p.large}, 7) == CUDA_SUCCESS);
     CHECK(p.gpu.violations().empty());
@@ -70,7 +64,7 @@ TEST_CASE("while the program waits for a context in which only copies are left, 
 
     SECTION("nothing else is left") {
         waits.began(p.pager->streams());
-        evict(p, a);
+        p.order(Order::Kind::evict, a);
         wait_a_little();
         CHECK(p.gpu.bytes_out() == 0);
         SECTION("until it goes on") {
@@ -92,7 +86,7 @@ TEST_CASE("while the program waits for a context in which only copies are left, 
         p.gpu.hold(2);
         REQUIRE(p.launch(2, {c}, 6) == CUDA_SUCCESS);
         waits.began(p.pager->streams());
-        evict(p, a);
+        p.order(Order::Kind::evict, a);
         CHECK(p.soon([&] { return p.where(a) == Residency::host; }));
         p.gpu.let_go(2);
     }

@@ -369,6 +369,18 @@ bool Paged::pinned(CUdeviceptr at) {
     return pager->find(at)->pinned;
 }
 
+void Paged::order(Order::Kind kind, CUdeviceptr at) {
+    pager->streams().mark_tails();
+    const Buffer* const b = this->at(at);
+    const Order order{kind, this->at(at), b->id, b->last_use.load()};
+    device->order(&order, 1);
+}
+
+bool Paged::out(CUdeviceptr at) {
+    order(Order::Kind::evict, at);
+    return soon([&] { return where(at) == Residency::host; });
+}
+
 CUresult Paged::begin(Op& op, int stream, const std::vector<CUdeviceptr>& named, bool everything) {
     op.stream = stream_of(stream);
     op.kernel = true;

@@ -128,6 +128,10 @@ struct Paged {
     // A memset over all of a buffer.
     CUresult fill(int stream, CUdeviceptr at, std::uint64_t value);
     void begin_fill(Op&, int stream, CUdeviceptr at);
+    // What a plan orders once the ops so far have been submitted.
+    void order(Order::Kind kind, CUdeviceptr at);
+    // An eviction, whose end it waits for; whether it came.
+    bool out(CUdeviceptr at);
     // How many lines say that.
     std::size_t said(const std::string& text);
     // Waits, for a few seconds, until it holds.

@@ -14,20 +14,20 @@ void a_while() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
 
 struct Planned : Paged {
     explicit Planned(Limits limits) : Paged(limits) { device->plan_step(1, 1'000'000); }
-    void order(Order::Kind kind, CUdeviceptr b) {
-        pager->streams().mark_tails();
-        const Order order{kind, at(b), at(b)->id, at(b)->last_use.load()};
-        device->order(&order, 1);
-    }
-    void out(CUdeviceptr b) {
-        order(Order::Kind::evict, b);
-        REQUIRE(soon([&] { return where(b) == Residency::host; }));
-    }
     // One that an op has written `value` to and that is out.
     CUdeviceptr one_out(std::uint64_t value) {
         const CUdeviceptr b = allocate(2);
         REQUIRE(launch(1, {b}, value) == CUDA_SUCCESS);
-        out(b);
+        REQUIRE(out(b));
+        return b;
+    }
+    // The same, but its copy does not end until moves are let go on.
+    CUdeviceptr one_halfway(std::uint64_t value) {
+        const CUdeviceptr b = allocate(2);
+        REQUIRE(launch(1, {b}, value) == CUDA_SUCCESS);
+        gpu.hold_moves(true);
+        order(Order::Kind::evict, b);
+        REQUIRE(soon([&] { return gpu.bytes_out() > 0; }));
         return b;
     }
     // All of the device is in use by an op on stream 2 that does not end.
@@ -56,7 +56,7 @@ TEST_CASE("what a plan evicts and fetches is never mapped to host memory, unless
     REQUIRE(Paged::soon([&] { return p.where(b) == Residency::device; }));
     CHECK(p.gpu.word(b).load() == 5);
     CHECK(p.gpu.times_mapped(b) == (always ? 3 : 2));
-    p.out(b);   // without a copy this time
+    REQUIRE(p.out(b));   // without a copy this time
     CHECK(p.gpu.mapped(b) == always);
     REQUIRE(p.launch(1, {b}, 6) == CUDA_SUCCESS);
     CHECK(p.gpu.times_mapped(b) == (always ? 5 : 3));
@@ -87,7 +87,7 @@ TEST_CASE("what a plan has evicted lands where an op has to work from host memor
     CHECK(p.gpu.cpu_reaches(b) == copies);
     p.pager->leave(op, CUDA_SUCCESS);
     p.gpu.let_go(2);
-    p.out(busy);
+    REQUIRE(p.out(busy));
     p.order(Order::Kind::fetch, b);   // which the op still uses
     a_while();
     CHECK(p.where(b) == Residency::fetching);
@@ -129,11 +129,7 @@ TEST_CASE("once no plan is followed any more, all that it has evicted lands") {
 
 TEST_CASE("an eviction that ends when its plan is followed no more lands") {
     Planned p({.device = 8, .host = 16});
-    const CUdeviceptr b = p.allocate(2);
-    REQUIRE(p.launch(1, {b}, 5) == CUDA_SUCCESS);
-    p.gpu.hold_moves(true);
-    p.order(Order::Kind::evict, b);
-    REQUIRE(Paged::soon([&] { return p.gpu.bytes_out() > 0; }));
+    const CUdeviceptr b = p.one_halfway(5);
     p.device->forget_orders();
     p.gpu.hold_moves(false);
     CHECK(Paged::soon([&] { return p.where(b) == Residency::host; }));
@@ -143,11 +139,7 @@ TEST_CASE("an eviction that ends when its plan is followed no more lands") {
 
 TEST_CASE("what somebody wrote unseen while a plan evicted it is there for him again") {
     Planned p({.device = 8, .host = 16});
-    const CUdeviceptr b = p.allocate(2);
-    REQUIRE(p.launch(1, {b}, 5) == CUDA_SUCCESS);
-    p.gpu.hold_moves(true);
-    p.order(Order::Kind::evict, b);
-    REQUIRE(Paged::soon([&] { return p.gpu.bytes_out() > 0; }));
+    const CUdeviceptr b = p.one_halfway(5);
     p.gpu.word(b) = 9;
     p.gpu.hold_moves(false);
     REQUIRE(Paged::soon([&] { return p.where(b) == Residency::host; }));

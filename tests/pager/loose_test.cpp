@@ -11,12 +11,6 @@ using namespace udnnmem::pager::test;
 
 namespace {
 
-void evict(Paged& p, CUdeviceptr b) {
-    p.pager->streams().mark_tails();
-    const Order order{Order::Kind::evict, p.at(b), p.at(b)->id, p.at(b)->last_use.load()};
-    p.device->order(&order, 1);
-}
-
 CUresult begin(Paged& p, Op& op, int stream, const std::vector<CUdeviceptr>& firm, CUdeviceptr loose) {
     op.stream = stream_of(stream);
     op.kernel = true;
@@ -32,8 +26,7 @@ TEST_CASE("what is named loosely is used where it is") {
     Paged p({.device = 10, .host = 24});
     const CUdeviceptr a = p.allocate(4), b = p.allocate(4);
     REQUIRE(p.launch(1, {a, b}, 5) == CUDA_SUCCESS);
-    evict(p, b);
-    REQUIRE(Paged::soon([&] { return p.where(b) == Residency::host; }));
+    REQUIRE(p.out(b));
     Op op;
     REQUIRE(begin(p, op, 1, {a}, b) == CUDA_SUCCESS);
     CHECK(p.where(b) == Residency::host);
@@ -47,27 +40,14 @@ TEST_CASE("what is named loosely is used where it is") {
     CHECK(p.gpu.violations().empty());
 }
 
-TEST_CASE("named both ways, it is brought") {
-    Paged p({.device = 10, .host = 24});
-    const CUdeviceptr b = p.allocate(4);
-    REQUIRE(p.launch(1, {b}) == CUDA_SUCCESS);
-    evict(p, b);
-    REQUIRE(Paged::soon([&] { return p.where(b) == Residency::host; }));
-    Op op;
-    REQUIRE(begin(p, op, 1, {b}, b) == CUDA_SUCCESS);
-    CHECK(p.where(b) == Residency::device);
-    p.pager->leave(op, CUDA_SUCCESS);
-    CHECK(p.gpu.violations().empty());
-}
-
-TEST_CASE("without a way to host memory, it is brought") {
-    Paged p({.device = 10, .host = 24, .lands = false});
+TEST_CASE("named both ways, or without a way to host memory, it is brought") {
+    const bool lands = GENERATE(true, false);
+    Paged p({.device = 10, .host = 24, .lands = lands});
     const CUdeviceptr a = p.allocate(4), b = p.allocate(4);
     REQUIRE(p.launch(1, {a, b}) == CUDA_SUCCESS);
-    evict(p, b);
-    REQUIRE(Paged::soon([&] { return p.where(b) == Residency::host; }));
+    REQUIRE(p.out(b));
     Op op;
-    REQUIRE(begin(p, op, 1, {a}, b) == CUDA_SUCCESS);
+    REQUIRE(begin(p, op, 1, {lands ? b : a}, b) == CUDA_SUCCESS);
     CHECK(p.where(b) == Residency::device);
     p.pager->leave(op, CUDA_SUCCESS);
     CHECK(p.gpu.violations().empty());

@@ -33,12 +33,6 @@ struct Following : Paged {
             pager->leave(op, launched);
         });
     }
-    void out(CUdeviceptr b) {
-        pager->streams().mark_tails();
-        const Order order{Order::Kind::evict, at(b), at(b)->id, at(b)->last_use.load()};
-        device->order(&order, 1);
-        REQUIRE(soon([&] { return where(b) == Residency::host; }));
-    }
     StreamSlot* by = nullptr;
     std::uint64_t number = 0;
 };
@@ -49,7 +43,7 @@ TEST_CASE("a launch that its plan holds back keeps no other from its memory") {
     Following p({.device = 6, .host = 16, .lands = false, .deadline_ns = kForever});
     const CUdeviceptr full = p.allocate(4), later = p.allocate(4), now = p.allocate(4);
     REQUIRE(p.launch(1, {now}, 5) == CUDA_SUCCESS);
-    p.out(now);
+    REQUIRE(p.out(now));
     REQUIRE(p.launch(1, {full}) == CUDA_SUCCESS);
     p.pager->streams().mark_tails();
     CUresult first = CUDA_ERROR_UNKNOWN, second = CUDA_ERROR_UNKNOWN;
@@ -72,7 +66,7 @@ TEST_CASE("who has begun while another was held back keeps what he has until he 
     const CUdeviceptr x = p.allocate(2), y = p.allocate(2), busy = p.allocate(6), one = p.allocate(4), two = p.allocate(4);
     for (CUdeviceptr b : {x, y}) {
         REQUIRE(p.launch(1, {b}, 5) == CUDA_SUCCESS);
-        p.out(b);
+        REQUIRE(p.out(b));
     }
     Op open;
     REQUIRE(p.begin(open, 5, {busy}) == CUDA_SUCCESS);
@@ -100,7 +94,7 @@ TEST_CASE("what has been brought in without its contents is brought in once, als
     const CUdeviceptr b = p.allocate(2), c = p.allocate(5), busy = p.allocate(5);
     for (CUdeviceptr each : {b, c}) {
         REQUIRE(p.launch(1, {each}, 5) == CUDA_SUCCESS);
-        p.out(each);
+        REQUIRE(p.out(each));
     }
     Op open;
     REQUIRE(p.begin(open, 5, {busy}) == CUDA_SUCCESS);
@@ -136,7 +130,7 @@ TEST_CASE("nothing begins to move while an op that may touch anything waits, als
     Following p({.device = 8, .host = 24, .deadline_ns = kForever});
     const CUdeviceptr b = p.allocate(4), other = p.allocate(2), fresh = p.allocate(4);
     for (CUdeviceptr each : {b, other}) REQUIRE(p.launch(1, {each}) == CUDA_SUCCESS);
-    p.out(b);
+    REQUIRE(p.out(b));
     CUresult first = CUDA_ERROR_UNKNOWN, second = CUDA_ERROR_UNKNOWN;
     std::thread waits = p.launches(first, 3, {fresh}, true);
     a_while();
@@ -166,7 +160,7 @@ TEST_CASE("what is ordered in does not wait for room that a launch which is held
     Following p({.device = 6, .host = 24, .lands = false, .deadline_ns = kForever});
     const CUdeviceptr ordered = p.allocate(4), fresh = p.allocate(4);
     REQUIRE(p.launch(1, {ordered}, 5) == CUDA_SUCCESS);
-    p.out(ordered);
+    REQUIRE(p.out(ordered));
     CUresult first = CUDA_ERROR_UNKNOWN;
     std::thread waits = p.launches(first, 3, {fresh}, true);
     a_while();
@@ -184,7 +178,7 @@ TEST_CASE("what is ordered in pushes out nothing that a waiting launch names") {
     Following p({.device = 6, .host = 24, .lands = false, .deadline_ns = kForever});
     const CUdeviceptr ordered = p.allocate(4), named = p.allocate(4), fresh = p.allocate(1);
     REQUIRE(p.launch(1, {ordered}, 5) == CUDA_SUCCESS);
-    p.out(ordered);
+    REQUIRE(p.out(ordered));
     REQUIRE(p.launch(1, {named}, 6) == CUDA_SUCCESS);
     p.pager->streams().mark_tails();
     p.at(ordered)->next_use = 5, p.at(named)->next_use = 9;   // as if the plan could not know

@@ -12,13 +12,6 @@ namespace {
 
 void a_while() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
 
-void out(Paged& p, CUdeviceptr b) {
-    p.pager->streams().mark_tails();
-    const Order order{Order::Kind::evict, p.at(b), p.at(b)->id, p.at(b)->last_use.load()};
-    p.device->order(&order, 1);
-    REQUIRE(Paged::soon([&] { return p.where(b) == Residency::host; }));
-}
-
 }  // namespace
 
 TEST_CASE("host memory that was not to be had for a moment is asked for again") {
@@ -68,13 +61,13 @@ TEST_CASE("what is not managed waits for ops that hold all memory on their way t
     Paged p({.device = 9, .host = 24});
     const CUdeviceptr a = p.allocate(4), b = p.allocate(4);
     for (const CUdeviceptr each : {a, b}) REQUIRE(p.launch(1, {each}) == CUDA_SUCCESS);
-    if (everything) out(p, a);
+    if (everything) REQUIRE(p.out(a));
     p.gpu.fill_up();
     Op op;
     if (everything) {
         REQUIRE(p.begin(op, 2, {}, true) == CUDA_SUCCESS);
     } else {
-        out(p, a);
+        REQUIRE(p.out(a));
         REQUIRE(p.begin(op, 2, {a, b}) == CUDA_SUCCESS);   // one was brought for it: both are held
     }
     CUresult given = CUDA_ERROR_UNKNOWN;
@@ -94,7 +87,7 @@ TEST_CASE("what is being brought and nobody holds is room to wait for, rather th
     Paged p({.device = 10, .host = 24, .lands = false});
     const CUdeviceptr a = p.allocate(4), b = p.allocate(4), fresh = p.allocate(4);
     REQUIRE(p.launch(1, {b}) == CUDA_SUCCESS);
-    out(p, b);
+    REQUIRE(p.out(b));
     REQUIRE(p.launch(1, {a}) == CUDA_SUCCESS);
     p.gpu.hold_moves(true);
     const Order in{Order::Kind::fetch, p.at(b), p.at(b)->id, 0};

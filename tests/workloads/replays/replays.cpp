@@ -170,6 +170,11 @@ struct Chain {
     else if (kind == "constant") variable("table", static_cast<unsigned>(iteration + l)), activation("constant", in, out);
     else if (kind == "mask" || kind == "rare_sum" || kind == "append" || kind == "turns") launch(kind.c_str(), in, out, wide, g_words, salt);
     else if (kind == "struct") launch("by_struct", std::array<unsigned long long, 4>{3, in, 0, out}, g_words, salt);
+    else if (kind == "stray") {   // an old address lies where the kernel uses nothing: of freed memory first, much later of memory that is there
+      CUdeviceptr old = iteration > 24 ? input : 0;
+      if (iteration == 0 && l == 0) CHECK(cuMemAlloc(&old, g_words * 4)), CHECK(cuMemFree(old));
+      launch("by_struct", std::array<unsigned long long, 4>{3, in, old, out}, g_words, salt);
+    }
     else if (kind == "aliasing") launch("aliasing", out, in, in, out, g_words, salt);
     else if (kind == "address") activation(l ? "undo_address" : "address", in, out);
     else if (kind == "much_shared") {
