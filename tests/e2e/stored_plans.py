@@ -88,7 +88,8 @@ def node_by_node(suite, file):
         suite.check(done.status == 0 and found, f"{what} of graphs: by plan", done.tail(12))
         took.append((int(found[2]), int(found[3])) if found else (0, 0))
     suite.check("launches graphs: from here on" in done.error, "larger budget: whole graphs are tried first", done.tail(20))
-    suite.check(took[1][0] >= steps - 4 and 0 < took[1][1] <= 1.01 * took[0][1], "second start of graphs: node by node, soon", f"    {took}\n{done.tail(12)}")
+    # Which of two plans the first start ends with is a matter of real time: 1.4 % between them. Graphs launched whole again: 11 % more.
+    suite.check(took[1][0] >= steps - 4 and 0 < took[1][1] <= 1.04 * took[0][1], "second start of graphs: node by node, soon", f"    {took}\n{done.tail(12)}")
 
 
 def other_memory(suite, file):
