@@ -2,7 +2,7 @@
 # module.mk, with the three functions below; nothing here knows a single file.
 #
 #   $(call library,NAME,SOURCES)                       build/lib/libNAME.a
-#   $(call program,OUTPUT,SOURCES,LIBRARIES,LDFLAGS)    build/OUTPUT
+#   $(call program,OUTPUT,SOURCES,LIBRARIES,LDFLAGS)    build/OUTPUT, with fmt (profiler/format) where it is used
 #   $(call unit_test,NAME,SOURCES,LIBRARIES,LDFLAGS)    build/tests/unit-NAME (Catch2), run by `make test`
 #
 # A module adds what `make` builds to DEFAULT, suites of `make test` to TEST_SUITES (what they
@@ -51,7 +51,7 @@ ifneq ($(filter-out all demo install staged tarball wheel,$(GOALS)),)
   include $(BUILD)/test-packages.mk
 endif
 
-CPPFLAGS += -I$(ROOT) $(if $(CUDA_HOME),-isystem $(CUDA_INCLUDE)) -DUDNNMEM_VERSION=\"$(VERSION)\" -DFMT_HEADER_ONLY
+CPPFLAGS += -I$(ROOT) $(if $(CUDA_HOME),-isystem $(CUDA_INCLUDE)) -DUDNNMEM_VERSION=\"$(VERSION)\"
 CXXFLAGS += -std=c++20 $(OPTIMISE) -g1 -fPIC -fvisibility=hidden -pthread -Wall -Wextra -Wno-missing-field-initializers -Wno-restrict $(SANITISE)
 CFLAGS += -std=c11 $(OPTIMISE) -g1 -fPIC -fvisibility=hidden -pthread -Wall -Wextra $(SANITISE)
 LINK = $(CCACHE) $(CXX) $(SANITISE) -pthread
@@ -82,10 +82,10 @@ endef
 library = $(eval $(call library_rule,$(1),$(strip $(2))))
 
 define program_rule
-$(B)/$(1): $(call objects,$(2)) $(patsubst %,$(B)/lib/lib%.a,$(3))
+$(B)/$(1): $(call objects,$(2)) $(patsubst %,$(B)/lib/lib%.a,$(3) fmt)
 	@mkdir -p $$(@D)
 	@echo "  link  $$@"
-	@$$(LINK) -o $$@ $(call objects,$(2)) -Wl,--start-group $(patsubst %,$(B)/lib/lib%.a,$(3)) -Wl,--end-group $(4)
+	@$$(LINK) -o $$@ $(call objects,$(2)) -Wl,--start-group $(patsubst %,$(B)/lib/lib%.a,$(3) fmt) -Wl,--end-group $(4)
 DEPENDENCIES += $(patsubst %,$(B)/obj/%.d,$(2))
 endef
 program = $(eval $(call program_rule,$(1),$(strip $(2)),$(strip $(3)),$(4)))

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <iterator>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace udnnmem::policy {
 namespace {

@@ -1,6 +1,6 @@
 #include "profiler/nvtx/emit.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nvtx3/nvToolsExt.h>
 
 #include "profiler/nvtx/injection.hpp"

@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "profiler/trace/record.hpp"
 #include "profiler/trace/trace_io.hpp"

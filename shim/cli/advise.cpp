@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <memory>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "policy/bounds.hpp"
 #include "policy/liveness.hpp"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "policy/engine.hpp"
 #include "policy/scaling.hpp"

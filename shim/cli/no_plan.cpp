@@ -1,6 +1,6 @@
 #include "shim/cli/no_plan.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "shim/cli/format.hpp"
 

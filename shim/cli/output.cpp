@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "profiler/trace/record.hpp"
 #include "shim/cli/commands.hpp"

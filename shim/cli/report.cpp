@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <map>
 #include <memory>
 #include <string>

@@ -4,7 +4,7 @@
 #include <map>
 #include <string_view>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "shim/cli/page.hpp"
 #include "shim/cli/report_fields.hpp"

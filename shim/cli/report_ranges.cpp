@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "profiler/trace/trace_io.hpp"
 #include "shim/cli/format.hpp"

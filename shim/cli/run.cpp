@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "shim/cli/commands.hpp"
 #include "shim/cli/format.hpp"

@@ -1,6 +1,6 @@
 #include "shim/cli/trace_input.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "shim/cli/commands.hpp"
 #include "shim/cli/format.hpp"

@@ -14,7 +14,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "shim/cli/format.hpp"
 

@@ -8,7 +8,7 @@
 //   - Before configure() the level is warn and lines go to stderr; without one (find_stderr()), nowhere.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <atomic>
 #include <string_view>

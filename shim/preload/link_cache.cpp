@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "profiler/trace/descriptor.hpp"
 #include "shim/host/write_signals.hpp"

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -1,0 +1,1 @@
+$(call library,fmt,profiler/format/fmt.cpp)
