@@ -99,8 +99,14 @@ std::optional<std::vector<KernelLayout::Param>> read_info(Bytes info) {
     return params;
 }
 
+std::string_view text_at(Bytes strings, std::uint64_t at) {
+    const char* text = reinterpret_cast<const char*>(strings.data) + at;
+    return at < strings.size ? std::string_view(text, strnlen(text, strings.size - at)) : std::string_view();
+}
+
+// The sections of an ELF file that lie within it: body(its number, its name, its header).
 template <class Body>
-void sections_of(Bytes elf, Body body) {
+void headers_of(Bytes elf, Body body) {
     if (!elf.has(0, sizeof(Elf64_Ehdr))) return;
     const auto header = elf.get<Elf64_Ehdr>(0);
     if (header.e_shentsize != sizeof(Elf64_Shdr) || !elf.has(header.e_shoff, std::uint64_t{header.e_shnum} * sizeof(Elf64_Shdr))) return;
@@ -111,10 +117,13 @@ void sections_of(Bytes elf, Body body) {
     const Bytes text = elf.part(names.sh_offset, names.sh_size);
     for (unsigned i = 0; i < header.e_shnum; ++i) {
         const Elf64_Shdr s = section(i);
-        if (s.sh_name >= text.size || (s.sh_type != SHT_NOBITS && !elf.has(s.sh_offset, s.sh_size))) continue;
-        const char* name = reinterpret_cast<const char*>(text.data) + s.sh_name;
-        body(std::string_view(name, strnlen(name, text.size - s.sh_name)), s.sh_type == SHT_NOBITS ? Bytes{nullptr, 0} : elf.part(s.sh_offset, s.sh_size));
+        if (s.sh_name < text.size && (s.sh_type == SHT_NOBITS || elf.has(s.sh_offset, s.sh_size))) body(i, text_at(text, s.sh_name), s);
     }
+}
+
+template <class Body>
+void sections_of(Bytes elf, Body body) {
+    headers_of(elf, [&](unsigned, std::string_view name, const Elf64_Shdr& s) { body(name, s.sh_type == SHT_NOBITS ? Bytes{nullptr, 0} : elf.part(s.sh_offset, s.sh_size)); });
 }
 
 void read_cubin(Bytes elf, ImageLayouts& layouts) {
@@ -261,6 +270,30 @@ void visit_image(const void* image, std::size_t bytes, ImageVisitor& visitor) {
 
 void for_each_section(const unsigned char* elf, std::size_t bytes, void (*body)(void*, std::string_view, const unsigned char*, std::size_t), void* to) {
     sections_of({elf, bytes}, [&](std::string_view name, Bytes data) { body(to, name, data.data, data.size); });
+}
+
+void for_each_variable(const unsigned char* elf, std::size_t bytes, void (*body)(void*, std::string_view, std::uint64_t), void* to) {
+    const Bytes all{elf, bytes};
+    std::vector<bool> holds;          // by section: variables
+    std::vector<Bytes> strings;       // by section
+    headers_of(all, [&](unsigned at, std::string_view name, const Elf64_Shdr& s) {
+        holds.resize(at + 1), strings.resize(at + 1, Bytes{nullptr, 0});
+        holds[at] = name.substr(0, 10) == ".nv.global" || name == ".nv.constant3";
+        if (s.sh_type == SHT_STRTAB) strings[at] = all.part(s.sh_offset, s.sh_size);
+    });
+    std::vector<bool> unnamed = holds;
+    headers_of(all, [&](unsigned, std::string_view, const Elf64_Shdr& table) {
+        if (table.sh_type != SHT_SYMTAB || table.sh_link >= strings.size()) return;
+        for (std::uint64_t i = 0; i < table.sh_size / sizeof(Elf64_Sym); ++i) {
+            const auto symbol = all.get<Elf64_Sym>(table.sh_offset + i * sizeof(Elf64_Sym));
+            if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT || symbol.st_shndx >= holds.size() || !holds[symbol.st_shndx]) continue;
+            const std::string_view name = text_at(strings[table.sh_link], symbol.st_name);
+            if (!name.empty()) unnamed[symbol.st_shndx] = false;
+            body(to, name, symbol.st_size);
+        }
+    });
+    for (const bool u : unnamed)
+        if (u) body(to, {}, 0);
 }
 
 // {magic, version, pointer}

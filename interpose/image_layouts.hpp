@@ -32,6 +32,9 @@ void visit_image(const void* image, std::size_t bytes, ImageVisitor& visitor);
 // The name of each section of an ELF file.
 void for_each_section(const unsigned char* elf, std::size_t bytes, void (*body)(void* to, std::string_view name, const unsigned char* data, std::size_t bytes), void* to);
 
+// The name and size of each variable of a module, an ELF file; ("", 0) for what has none: a section of variables without symbols.
+void for_each_variable(const unsigned char* elf, std::size_t bytes, void (*body)(void* to, std::string_view name, std::uint64_t size), void* to);
+
 // The image inside of the wrapper that compilers put around a fatbin.
 const void* unwrapped_image(const void* image) noexcept;
 

@@ -13,23 +13,17 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "interpose/hazards.hpp"
 #include "interpose/image_layouts.hpp"
 #include "interpose/kernel_flow.hpp"
+#include "interpose/machine_code.hpp"
+#include "interpose/module_variables.hpp"
 #include "interpose/ptx_words.hpp"
 
 namespace udnnmem::interpose {
 namespace {
 
 constexpr std::size_t most_bytes = std::size_t{16} << 20;
-
-constexpr const char* kClock = "reads a clock, or where on the device it runs";
-constexpr const char* kFloatAtomic = "adds floating-point numbers in no fixed order";
-constexpr const char* kVariable = "uses variables of its module";
-constexpr const char* kCall = "calls code outside of its module";
-constexpr const char* kTexture = "reads textures or surfaces";
-
-// Tables that the compiler puts into a module for its own functions (sine of large numbers). Nobody writes them.
-bool compilers_own(std::string_view name) { return starts_with(name, "__cudart_") || starts_with(name, "__internal_"); }
 
 bool names_place_or_time(std::string_view word) {
     for (const char* r : {"%clock", "%globaltimer", "%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid", "%envreg", "%pm"})
@@ -142,7 +136,7 @@ class PtxScan {
         outside_ = false;
     }
     void take_variable(std::string_view name, bool may_hold_addresses) {
-        if (name.empty() || compilers_own(name)) return;
+        if (name.empty() || never_written(name, 0)) return;
         variables_.insert(name);
         if (may_hold_addresses) holders_.insert(name);
     }
@@ -257,19 +251,18 @@ struct Finder final : ImageVisitor {
         PtxScan(text).run(found);
         merge(codes, std::move(found));
     }
-    // Machine code is not read: a module with variables taints all its kernels.
+    // Machine code is searched for a few instructions; a module with variables that may be written taints all its kernels.
     void cubin(const unsigned char* elf, std::size_t bytes) override {
-        struct Seen {
-            bool variables = false;
-            std::vector<std::string> kernels;
-        } seen;
-        for_each_section(elf, bytes, [](void* to, std::string_view name, const unsigned char*, std::size_t) {
-            auto* s = static_cast<Seen*>(to);
-            if (starts_with(name, ".nv.global") || name == ".nv.constant3") s->variables = true;
-            if (starts_with(name, ".text.")) s->kernels.emplace_back(name.substr(6));
-        }, &seen);
-        KernelCodes found;
-        for (std::string& k : seen.kernels) found[std::move(k)].hazard = seen.variables ? kVariable : nullptr;
+        struct Search {
+            const unsigned capability;
+            const bool variables;
+            KernelCodes found;
+        } search{compute_capability(elf, bytes), has_written_variables(elf, bytes), {}};
+        for_each_section(elf, bytes, [](void* to, std::string_view name, const unsigned char* code, std::size_t size) {
+            auto& s = *static_cast<Search*>(to);
+            if (starts_with(name, ".text.")) s.found[std::string(name.substr(6))].hazard = s.variables ? kVariable : hazard_of_machine_code(s.capability, code, size);
+        }, &search);
+        KernelCodes& found = search.found;
         merge(codes, std::move(found));
     }
 };

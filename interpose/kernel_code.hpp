@@ -1,6 +1,6 @@
 // What the PTX of the images that a program loads says of its kernels: those that do more than their arguments say, or other
-// things each time, through which of their arguments each may write, and what steers it. Machine code, beside PTX or not, is asked
-// only whether its module has variables. Images are the program's own input: what does not parse is not looked at further.
+// things each time, through which of their arguments each may write, and what steers it. Machine code, beside PTX or not, is searched
+// for what speaks against running it again, no more. Images are the program's own input: what does not parse is not looked at further.
 #pragma once
 
 #include <cstddef>

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "interpose/hazards.hpp"
+
 namespace udnnmem::interpose {
 namespace {
 

@@ -17,8 +17,6 @@
 
 namespace udnnmem::interpose {
 
-inline constexpr const char* kVolatile = "reads memory that others may be writing";
-
 inline bool starts_with(std::string_view text, std::string_view with) { return text.substr(0, with.size()) == with; }
 inline bool contains(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
 

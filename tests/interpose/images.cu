@@ -1,5 +1,6 @@
 // Kernels with known parameters, compiled into every form of image that the parser reads.
 #include <cstdint>
+__device__ std::uint32_t counter[3];   // machine code with a section of variables
 struct Pair {
     double* at;
     int n;

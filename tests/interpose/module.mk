@@ -73,6 +73,11 @@ $(B)/tests/interpose/images.lz4.fatbin: $(B)/tests/interpose/images.plain.fatbin
 $(call unit_test,images,tests/interpose/images_test.cpp tests/interpose/kernel_code_test.cpp,interpose,-l:libzstd.a -ldl)
 $(B)/tests/unit-images: $(DOORS_IMAGES)
 
+# What is seen in machine code that the toolkit's assembler makes.
+$(call program,tests/interpose/code_of,tests/interpose/code_of.cpp,interpose,-l:libzstd.a -ldl)
+TEST_SUITES += tests/interpose/machine_code_suite.py
+TEST_NEEDS += $(B)/tests/interpose/code_of
+
 # Tests that play the driver from within. The one behind them is there from the start: a sanitiser's dlopen does not search the
 # program's own path.
 LINK_SCRIPTED = -Wl,--push-state,--no-as-needed -L$(B)/tests/interpose -l:libcuda.so.1 -Wl,--pop-state -l:libzstd.a -ldl -Wl,-rpath,'$$ORIGIN/interpose' -Wl,-rpath,'$$ORIGIN/../tests/interpose'
