@@ -18,7 +18,7 @@ enum class Asks {
     number,      // an atomic operation: on integers or on floating-point numbers
     reduces,     // a bulk reduction: on 32-bit integers or on others
     source,      // a read of a special register: which
-    scope,       // a load: whether others than the block may write there
+    scope,       // a load: whether others than the device may write there; among its own blocks split matrix products wait for each other
 };
 struct Sign {
     std::uint16_t instruction;   // the low nine bits; three bits behind them say where its operands are, four which predicate
@@ -65,8 +65,8 @@ bool applies(Asks asks, unsigned capability, std::uint64_t second) {
             return from == 2 || from == 3 || from == 0x43 || (from >= 0x50 && from <= 0x53) || (from >= 0x64 && from <= 0x73);
         }
         case Asks::scope: {
-            const unsigned scope = second >> 12 & 31;   // of the device, of the system
-            return capability < 80 ? scope == 0x14 || scope == 0x16 : scope == 0x0f || scope == 0x15;
+            const unsigned scope = second >> 12 & 31;
+            return scope == (capability < 80 ? 0x16 : 0x15);
         }
     }
     return false;

@@ -15,6 +15,7 @@ KERNELS = {
     "load_once": ("ld.global.nc.L1::no_allocate.u64 %rd2, [%rd1]; st.global.u64 [%rd3], %rd2;", NOTHING, 75),
     "load_streaming": ("ld.global.cs.u8 %r2, [%rd1]; st.global.u32 [%rd1+8], %r2;", NOTHING, 75),
     "load_any": ("ld.u32 %r2, [%rd1]; st.u32 [%rd1+8], %r2;", NOTHING, 75),
+    "load_uncached": ("ld.global.cg.u32 %r2, [%rd1]; st.global.u32 [%rd1+8], %r2;", NOTHING, 75),   # the same instruction as ld.relaxed.gpu
     "vector": ("ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd1]; st.global.v4.u32 [%rd1+16], {%r5, %r4, %r3, %r2};", NOTHING, 75),
     "zero": ("mov.u64 %rd2, 0; st.global.v2.u64 [%rd1], {%rd2, %rd2};", NOTHING, 75),
     "threads": ("mov.u32 %r2, %tid.x; mov.u32 %r3, %ctaid.y; mov.u32 %r4, %laneid; mov.u32 %r5, %lanemask_lt; add.u32 %r2, %r2, %r3; add.u32 %r4, %r4, %r5; add.u32 %r2, %r2, %r4; st.global.u32 [%rd1], %r2;", NOTHING, 75),
@@ -57,7 +58,7 @@ KERNELS = {
     "surface_store": ("sust.b.1d.b32.trap [%rd1, {%r1}], %r1;", TEXTURE, 75),
     "waits": ("ld.volatile.global.u32 %r2, [%rd1]; st.global.u32 [%rd1+8], %r2;", OTHERS, 75),
     "waits_any": ("ld.volatile.u64 %rd2, [%rd1]; st.u64 [%rd1+8], %rd2;", OTHERS, 75),
-    "waits_relaxed": ("ld.relaxed.gpu.global.u32 %r2, [%rd1]; st.global.u32 [%rd1+8], %r2;", OTHERS, 75),
+    "waits_relaxed": ("ld.relaxed.sys.u32 %r2, [%rd1]; st.global.u32 [%rd1+8], %r2;", OTHERS, 75),
     "waits_acquire": ("ld.acquire.sys.global.u64 %rd2, [%rd1]; st.global.u64 [%rd1+8], %rd2;", OTHERS, 75),
     "sum_of_all": ("multimem.ld_reduce.relaxed.sys.global.add.f32 %f2, [%rd1]; st.global.f32 [%rd1], %f2;", OTHERS, 90),
 }
