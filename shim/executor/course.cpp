@@ -97,14 +97,22 @@ Nanoseconds Course::Way::typical() const { return Nanoseconds(settled(times[!tim
 
 void Course::begin(std::uint64_t& last_tag) {
     if (!ways_.back().tag) ways_.back().tag = ++last_tag;
-    if (!next_) return;
-    Way& way = ways_.emplace_back();
-    way.tag = ++last_tag;
-    way.rows = std::move(next_);
-    way.promised = way.rows->promised;
-    next_ = nullptr;
-    if (!way.rows->change.empty()) change(way.rows->change, way.promised);
+    if (next_) {
+        Way& way = ways_.emplace_back();
+        way.tag = ++last_tag;
+        way.rows = std::move(next_);
+        way.promised = way.rows->promised;
+        next_ = nullptr;
+        if (!way.rows->change.empty()) change(way.rows->change, way.promised);
+        measure_anew();
+    }
+    timed_apart_ = OpClock::apart(sequence.steps.size(), ways_.back().begun++);
+}
+
+// What ops of the way in force do: nothing that was measured so far.
+void Course::measure_anew() {
     actual_.assign(actual_.size(), Actual());
+    ways_.back().begun = 0;
 }
 
 // The way in force is `what` is different about it.
@@ -121,7 +129,7 @@ bool Course::compares_with_demand(std::uint64_t& last_tag) {
     way.tag = ++last_tag;
     way.trial = true;
     change("none, memory paged on demand", Nanoseconds(0));
-    actual_.assign(actual_.size(), Actual());
+    measure_anew();
     return true;
 }
 
@@ -135,7 +143,7 @@ void Course::plan_anew() {
     improved = 0;
     elsewhere_for = 0;
     elsewhere_after = std::min<std::uint64_t>(2 * elsewhere_after, kKept);   // what changes all the time is not followed
-    actual_.assign(actual_.size(), Actual());
+    measure_anew();
 }
 
 void Course::timed(const OpClock::Timed& t) {
@@ -223,7 +231,7 @@ Course::Judgement Course::judge() {
         if (!stays) {
             if (!trial) before.compared = false;
             ways_.pop_back();
-            actual_.assign(actual_.size(), Actual());
+            measure_anew();
         }
         if (trial && stays) return {was, is};
         if (!trial && !stays) return {is, was};

@@ -55,6 +55,8 @@ class Course {
     std::shared_ptr<const Rows> in_force() const { return ways_.back().rows; }
     std::shared_ptr<const Rows> to_come() const { return next_ ? next_ : in_force(); }   // where an iteration begins
     std::uint64_t way() const { return ways_.back().tag; }
+    // Of its steps in this iteration, how far apart are those that are timed.
+    std::uint32_t timed_apart() const { return timed_apart_; }
     // Of the iteration that begins now. `by_itself`: the one before it was of this course too.
     std::uint64_t tag(bool by_itself) const { return ways_.back().tag * 2 + (by_itself ? 1 : 0); }
     // The same for two courses only if they are the same.
@@ -151,6 +153,7 @@ class Course {
         std::vector<std::int64_t> times[2];     // ns; [1] of iterations that came after one of this course
         bool judged[2] = {false, false}, told = false, compared = false;
         bool trial = false;                     // on demand, to compare with the plan before it
+        std::uint64_t begun = 0;                // iterations, since what was measured of its ops counts
         std::uint64_t peaks = 0;                // iterations whose memory was measured ...
         Bytes peak{0};                          // ... but the first, which began where the way before had left things
         Nanoseconds promised{0};                // as the rows say, or again
@@ -163,10 +166,12 @@ class Course {
     static constexpr std::size_t kAlone = 24;   // iterations, all after one of another course: more than are watched or proved in
 
     void change(const std::string& what, Nanoseconds promised);
+    void measure_anew();
     bool knows_demand() const { return !ways_.front().times[!ways_.back().alone()].empty(); }
 
     std::vector<Way> ways_;                     // the last one is in force, the first is on demand
     std::shared_ptr<const Rows> next_;
+    std::uint32_t timed_apart_ = 1;
     std::vector<Actual> actual_;
     std::vector<std::int64_t> shortest_;        // ns; of each op ...
     std::vector<bool> guessed_;                 // ... which counts for nothing once it is measured

@@ -423,7 +423,7 @@ void Executor::look_ahead(Place& place, pager::Op& op) {
         place.found = now;
     }
     if (place.missing) place.missed_at = pager::now_ns();
-    place.timed = clock_of_ops_.wants(place.step, static_cast<std::int32_t>(active_->sequence.steps.size()));
+    place.timed = clock_of_ops_.wants(place.step, active_->timed_apart());
     device_->plan_step(clock_, active_->longest.value);
     const Rows& rows = *active_->rows();
     const std::size_t ahead = static_cast<std::size_t>(rows.lookahead) + 1;

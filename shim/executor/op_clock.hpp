@@ -1,5 +1,5 @@
 // When the ops of a followed iteration run on the device: a few of each iteration between a pair of events, others in the
-// next one, until all were seen.
+// next one, until all were seen often enough; from then on very few, for two events are most of what an op costs the program.
 //
 // Not thread-safe. begin() and end() are called by launching threads with their context current and never wait.
 #pragma once
@@ -18,15 +18,21 @@ namespace udnnmem::executor {
 
 class OpClock {
   public:
-    static constexpr std::int32_t most_timed = 64;   // ops of an iteration
+    static constexpr std::int32_t most_timed = 64;   // ops of an iteration ...
+    static constexpr std::int32_t few_timed = 4;     // ... and once each was timed `often` times
+    static constexpr std::uint64_t often = 16;
 
     explicit OpClock(const pager::Driver& driver) : driver_(driver) {}
 
-    // Whether the op of `step`, of so many, is to be timed in this iteration.
-    bool wants(std::int32_t step, std::int32_t steps) const {
-        if (step == 0 || !base_ || steps <= most_timed) return step == 0 || base_;
-        const auto apart = (static_cast<std::uint32_t>(steps) + most_timed - 1) / most_timed;
-        return (static_cast<std::uint32_t>(step) + phase_) % apart == 0;
+    // How far apart the ops of an iteration of so many are that are timed, when so many were timed before it.
+    static std::uint32_t apart(std::size_t steps, std::uint64_t iterations) {
+        const auto of = [steps](std::size_t timed) { return static_cast<std::uint32_t>((steps + timed - 1) / timed); };
+        const std::uint32_t all = of(most_timed);
+        return iterations < often * all ? all : of(few_timed);
+    }
+    // Whether the op of `step` is to be timed in this iteration.
+    bool wants(std::int32_t step, std::uint32_t apart) const {
+        return step == 0 || (base_ && (static_cast<std::uint32_t>(step) + phase_) % apart == 0);
     }
     // It is about to be handed to the driver; `tag` names the iteration's kind.
     void begin(CUstream stream, std::uint64_t tag, std::int32_t step);

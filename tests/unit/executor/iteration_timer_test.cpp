@@ -1,7 +1,9 @@
 // Times of iterations, on a driver that counts events and never gets to one unless it is told.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <set>
+#include <vector>
 
 #include "shim/executor/iteration_timer.hpp"
 #include "shim/executor/op_clock.hpp"
@@ -68,4 +70,30 @@ TEST_CASE("two threads' ops between the same two calls are no op's time, and cos
     }
     CHECK(g_made <= 16);
     CHECK(told >= 998);   // the second ones; that of the iteration that goes on comes later
+}
+
+TEST_CASE("each op is timed often, and seldom from then on") {
+    const pager::Driver driver = counting_driver();
+    const CUstream stream = reinterpret_cast<CUstream>(1);
+    g_come = true;
+    for (const std::int32_t steps : {64, 256, 1000}) {
+        executor::OpClock clock(driver);
+        std::vector<int> timed(static_cast<std::size_t>(steps));
+        const auto iteration = [&](std::uint64_t before) {   // ops of it that are timed
+            int ops = 0;
+            for (std::int32_t k = 0; k < steps; ++k) {
+                if (!clock.wants(k, executor::OpClock::apart(timed.size(), before))) continue;
+                clock.begin(stream, 0, k);
+                clock.end(stream);
+                ++timed[static_cast<std::size_t>(k)], ++ops;
+            }
+            clock.poll([](const executor::OpClock::Timed&) {});
+            return ops;
+        };
+        constexpr int few = executor::OpClock::few_timed + 1;   // the first one is, each time
+        std::uint64_t before = 0;
+        while (before < 1000 && iteration(before) > few) ++before;
+        CHECK(before < 1000);
+        CHECK(*std::min_element(timed.begin(), timed.end()) >= static_cast<int>(executor::OpClock::often));
+    }
 }
