@@ -344,6 +344,22 @@ void Executor::restore_beside_capture(bool waits) noexcept {
     restore_now(waits);
 }
 
+// What the op names that can move, in its order.
+std::span<pager::Buffer* const> Executor::movable(const pager::Op& op) {
+    if (named_.size() < op.count + op.more.size()) named_.resize(op.count + op.more.size());
+    pager::Buffer** end = named_.data();
+    std::uint32_t newest = newest_before_ = newest_id_;
+    const auto take = [&](pager::Buffer* b) {
+        if (b->slab || !b->live) return;   // a stale word names what was freed: nothing the recorder knows
+        *end++ = b;
+        newest = std::max<std::uint32_t>(newest, b->id);
+    };
+    for (std::uint32_t i = 0; i < op.count; ++i) take(op.buffers[i]);
+    for (pager::Buffer* b : op.more) take(b);
+    newest_id_ = newest;
+    return {named_.data(), end};
+}
+
 Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::Op& op) noexcept try {
     Place place;
     std::lock_guard lock(mutex_);
@@ -351,16 +367,7 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
         if (replayer_) place.breaks = true, place.epoch = ++epoch_, take_turn(place);
         return place;
     }
-    named_.clear();
-    newest_before_ = newest_id_;
-    auto movable = [this](pager::Buffer* b) {
-        if (b->slab || !b->live) return;   // a stale word names what was freed: nothing the recorder knows
-        named_.push_back(b);
-        newest_id_ = std::max<std::uint32_t>(newest_id_, b->id);
-    };
-    for (std::uint32_t i = 0; i < op.count; ++i) movable(op.buffers[i]);
-    for (pager::Buffer* b : op.more) movable(b);
-    const Seen seen{shape, named_};
+    const Seen seen{shape, movable(op)};
     place.op = ++ops_;
     recent_ops_.push(seen);
 
@@ -414,12 +421,14 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
 // For an op of a plan: when its buffers are used next, which of them is missing, and how far ahead of the device it may be.
 void Executor::look_ahead(Place& place, pager::Op& op) {
     const Sequence::Step& known = active_->sequence.steps[static_cast<std::size_t>(place.step)];
-    for (std::uint32_t i = 0; i < known.count; ++i) {
-        const std::uint32_t again = active_->sequence.uses[known.first + i].again;
-        named_[i]->next_use.store(again ? clock_ + again : pager::Buffer::never_again, std::memory_order_relaxed);
-        const pager::Residency now = named_[i]->residency.load(std::memory_order_relaxed);
-        if (now == pager::Residency::device || place.missing) continue;
-        place.missing = named_[i];
+    const Sequence::Use* use = active_->sequence.uses.data() + known.first;
+    const std::uint64_t clock = clock_;
+    for (pager::Buffer* const b : std::span(named_.data(), known.count)) {
+        const std::uint32_t again = (use++)->again;
+        b->next_use.store(again ? clock + again : pager::Buffer::never_again, std::memory_order_relaxed);
+        const pager::Residency now = b->residency.load(std::memory_order_relaxed);
+        if (now == pager::Residency::device || place.missing) [[likely]] continue;
+        place.missing = b;
         place.found = now;
     }
     if (place.missing) place.missed_at = pager::now_ns();

@@ -22,6 +22,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -240,6 +241,7 @@ class Executor {
     void restore_beside_capture(bool waits) noexcept;
 
     // The launch path's, under mutex_.
+    std::span<pager::Buffer* const> movable(const pager::Op& op);
     std::int32_t find_place(const Seen& seen);
     void pass(const char* name, const Seen& seen, const pager::Op& op);
     void open_passage();
@@ -267,8 +269,28 @@ class Executor {
     std::atomic<bool> pieces_{false};
     bool pieces_drop_ = false;                      // what they make can be dropped then: it has to be proven first. The planning thread's
 
-    std::mutex mutex_;                              // all that follows but the thread's own
+    // Under mutex_ is all that follows but the thread's own. What every op looks at comes first, side by side, for a program leaves
+    // little of it in the caches from one op to the next.
+    alignas(64) std::mutex mutex_;
     std::vector<CoursePointer> courses_;
+    Course* active_ = nullptr;                      // acted upon; it may be lost
+    Course* last_ = nullptr;                        // of the iteration before this one; null: none, or not whole
+    pager::DevicePager* device_ = nullptr;
+    std::atomic<replay::Replayer*> replayer_{nullptr};  // once something is worth proving; null: nothing is dropped
+    static constexpr std::uint64_t kEpoch = std::uint64_t{1} << 32;  // above every step: no place in the clock is below 0
+    std::uint64_t clock_ = kEpoch;                  // of the step that came last (DevicePager::plan_step)
+    std::uint64_t first_clock_ = kEpoch + 1;        // of step 0 of this iteration
+    std::uint64_t ops_ = 0;
+    std::uint64_t unfollowed_ = 0;                  // ops since one was a step, while no passage is open
+    std::uint32_t newest_id_ = 0, newest_before_ = 0;   // of the buffers that ops named; before this one
+    bool following_ = false;                        // the last op was a step of the active course
+    bool whole_ = false;                            // this iteration was followed from its begin
+    bool passage_known_ = true, passage_whole_ = false;   // as long as it is known, it is the active course's up to here, and empty
+    std::atomic<bool> watching_{false};
+    std::atomic<bool> proves_{false};               // there is a proof under way (proving_)
+    std::vector<pager::Buffer*> named_;             // by the op; what lies behind them is of no use
+    std::vector<pager::Order> orders_;
+
     Course::Figures retired_;                       // of courses that made room
     std::set<std::uint64_t> denied_;                // by earlier runs (Replayer::denied()) ...
     std::size_t denials_stored_ = 0;                // ... and so many are in the file. Under job_mutex_
@@ -278,32 +300,17 @@ class Executor {
     std::uint64_t strangers_until_ = 0;             // stored plans are waited for so many ops; 0: nothing else repeated so far
     bool stores_later_ = false;                     // once it is known whether they are of this program
     int learned_ = 0;                               // courses so far
-    Course* active_ = nullptr;                      // acted upon; it may be lost
-    Course* last_ = nullptr;                        // of the iteration before this one; null: none, or not whole
-    bool following_ = false;                        // the last op was a step of it
-    std::uint64_t unfollowed_ = 0;                  // ops since one was, while no passage is open
     Recent recent_ops_;
     Passage passage_;                               // since the last first step
-    bool passage_known_ = true, passage_whole_ = false;   // as long as it is known, it is the active course's up to here, and empty
     std::vector<Passage> passages_;                 // for the planning thread
-    std::uint32_t newest_id_ = 0, newest_before_ = 0;   // of the buffers that ops named; before this one
-    std::atomic<bool> watching_{false};
-    pager::DevicePager* device_ = nullptr;
-    std::vector<pager::Buffer*> named_;
-    std::vector<pager::Order> orders_;
     static constexpr std::uint64_t kRecent = 32;
     struct Passed {
         std::uint64_t clock = 0, number = 0;
         pager::StreamSlot* slot = nullptr;
     } recent_[kRecent];                             // the steps that came last, by their clock
-    static constexpr std::uint64_t kEpoch = std::uint64_t{1} << 32;  // above every step: no place in the clock is below 0
-    std::uint64_t clock_ = kEpoch;                  // of the step that came last (DevicePager::plan_step)
-    std::uint64_t first_clock_ = kEpoch + 1;        // of step 0 of this iteration
-    std::uint64_t ops_ = 0;
     IterationTimer timer_;
     OpClock clock_of_ops_;
     std::uint64_t last_tag_ = 0;
-    bool whole_ = false;                            // this iteration was followed from its begin
     std::uint64_t strayed_ = 0;
     std::map<std::pair<std::string, std::string>, std::uint64_t> mispredictions_;  // by what was expected and what came
     CoursePointer whole_graphs_;                    // the sequence for whose sake graphs are launched node by node; null: they never were
@@ -312,10 +319,8 @@ class Executor {
     Turns turns_{std::chrono::seconds(12)};         // taken under mutex_, waited for without, for longer than a replay waits for memory
 
     std::unique_ptr<replay::Replayer> replayer_owner_;
-    std::atomic<replay::Replayer*> replayer_{nullptr};  // once something is worth proving; null: nothing is dropped
     std::mutex proof_mutex_;                        // after mutex_, where both are
     CoursePointer proving_;                         // under proof_mutex_
-    std::atomic<bool> proves_{false};               // there is one
     std::atomic<bool> gates_{false};                // gating() was called
 
     std::mutex job_mutex_;                          // taken last

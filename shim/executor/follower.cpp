@@ -72,19 +72,25 @@ void Follower::forget() {
 bool Follower::is(std::int32_t at, const Seen& seen) const {
     const Sequence::Step& step = sequence_.steps[static_cast<std::size_t>(at)];
     if (step.shape != seen.shape || step.count != seen.named.size()) return false;
-    for (std::uint32_t i = 0; i < step.count; ++i) {
-        const auto b = static_cast<std::size_t>(sequence_.uses[step.first + i].buffer);
-        const pager::Buffer* named = seen.named[i];
-        const Known& known = known_[b];
-        if (known.lasts ? known.bound.buffer != nullptr : known.stretch == stretch_ && run_ && at) {
+    const bool goes_on = run_ && at;
+    const Known* const all = known_.data();
+    const Sequence::Use* use = sequence_.uses.data() + step.first;
+    for (const pager::Buffer* const named : seen.named) {
+        const auto b = static_cast<std::size_t>((use++)->buffer);
+        const Known& known = all[b];
+        if (known.lasts ? known.bound.buffer != nullptr : known.stretch == stretch_ && goes_on) [[likely]] {
             if (known.bound.buffer != named || known.bound.id != named->id) return false;
-        } else if ((!known.lasts || !settled_) && is_another(named, b, at)) {
-            return false;
-        } else if (!settled_ && named->capacity != static_cast<std::size_t>(sequence_.plan_trace.buffers[b].bytes.value)) {
+        } else if (!could_be(b, named, at)) {
             return false;
         }
     }
     return true;
+}
+
+// Of logical buffer `b`, of which nobody knows what it is in this iteration.
+bool Follower::could_be(std::size_t b, const pager::Buffer* named, std::int32_t at) const {
+    if ((!known_[b].lasts || !settled_) && is_another(named, b, at)) return false;
+    return settled_ || named->capacity == static_cast<std::size_t>(sequence_.plan_trace.buffers[b].bytes.value);
 }
 
 // Whether the buffer is known as another one than `b`, which has not come in this iteration: a program that writes there has
@@ -102,8 +108,16 @@ bool Follower::is_another(const pager::Buffer* named, std::size_t b, std::int32_
 std::int32_t Follower::arrive(std::int32_t step, const Seen& seen) {
     const Sequence::Step& known = sequence_.steps[static_cast<std::size_t>(step)];
     if (!step || !run_) ++stretch_;
-    for (std::uint32_t i = 0; i < known.count; ++i) {
-        const auto b = static_cast<std::size_t>(sequence_.uses[known.first + i].buffer);
+    if (!(known.lasting && settled_)) bind(known, seen);   // else they are what they were
+    ++run_;
+    next_ = step + 1 == static_cast<std::int32_t>(sequence_.steps.size()) ? 0 : step + 1;
+    if (!settled_ && run_ > sequence_.steps.size()) settle();
+    return step;
+}
+
+void Follower::bind(const Sequence::Step& step, const Seen& seen) {
+    for (std::uint32_t i = 0; i < step.count; ++i) {
+        const auto b = static_cast<std::size_t>(sequence_.uses[step.first + i].buffer);
         Known& k = known_[b];
         if (k.lasts && settled_) continue;   // it is what it was, and nothing else is it
         pager::Buffer* const named = seen.named[i];
@@ -112,10 +126,6 @@ std::int32_t Follower::arrive(std::int32_t step, const Seen& seen) {
         k.stretch = stretch_;
         *k.latest = static_cast<std::int32_t>(b);
     }
-    ++run_;
-    next_ = step + 1 == static_cast<std::int32_t>(sequence_.steps.size()) ? 0 : step + 1;
-    if (!settled_ && run_ > sequence_.steps.size()) settle();
-    return step;
 }
 
 std::int32_t Follower::at(const Seen& seen) {

@@ -74,8 +74,10 @@ class Follower {
 
   private:
     bool is(std::int32_t step, const Seen& seen) const;
+    bool could_be(std::size_t b, const pager::Buffer* named, std::int32_t at) const;
     bool is_another(const pager::Buffer* named, std::size_t b, std::int32_t at) const;
     std::int32_t arrive(std::int32_t step, const Seen& seen);
+    void bind(const Sequence::Step& step, const Seen& seen);
     void forget();
     void settle();
     std::uint64_t window_hash(const Recent& recent, std::size_t length) const;

@@ -1,6 +1,7 @@
 #include "shim/executor/sequence.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "shim/pager/buffer.hpp"
 #include "shim/pager/told_id.hpp"
@@ -76,6 +77,10 @@ Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_b
 void complete(Sequence& s) {
     for (const auto* buffers : {&s.plan_trace.buffers, &s.small.buffers})
         for (const profiler::TraceBuffer& b : *buffers) s.program.lasts.push_back(b.persistent);
+    for (Sequence::Step& step : s.steps) {
+        const auto uses = std::span(s.uses).subspan(step.first, step.count);
+        step.lasting = std::all_of(uses.begin(), uses.end(), [&](const Sequence::Use& use) { return s.lasts(static_cast<std::size_t>(use.buffer)); });
+    }
     // Backwards, twice around: the next use of a persistent buffer may be in the next iteration.
     const auto n = static_cast<std::int64_t>(s.steps.size());
     std::vector<std::int64_t> next(s.persistent.size(), -1);

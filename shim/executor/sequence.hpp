@@ -32,6 +32,7 @@ struct Sequence {
         std::uint32_t first, count;  // of `uses`, in the order in which the op names them
         std::int32_t stream = 0;     // as plan_trace numbers them
         bool timed = false;          // its duration there was measured in this run
+        bool lasting = false;        // all that it names outlives the iteration
     };
     std::int64_t first_op = -1;              // ops of the run before it; -1: it was not learned in this run
     std::vector<Step> steps;
@@ -64,7 +65,7 @@ class Fingerprint {
 // What no op uses is left out. No steps: a persistent buffer is gone already.
 Sequence make_sequence(const profiler::Iteration& iteration, std::size_t small_below, std::size_t granule,
                        const std::function<pager::Buffer*(std::uint64_t)>& find);
-// Sets what follows from the rest: `again` of every use, and what of the program's lasts.
+// Sets what follows from the rest: `again` of every use, `lasting` of every step, and what of the program's lasts.
 void complete(Sequence& sequence);
 
 }  // namespace udnnmem::executor
