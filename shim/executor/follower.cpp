@@ -1,6 +1,7 @@
 #include "shim/executor/follower.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "shim/pager/buffer.hpp"
@@ -9,6 +10,7 @@ namespace udnnmem::executor {
 namespace {
 
 constexpr std::size_t kWindows[] = {2, Recent::window};
+constexpr std::size_t kHeadsPerStep = 16;   // so that few ops look like a step by chance
 
 std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
     h = (h ^ v) * 0x9e3779b97f4a7c15u;
@@ -39,14 +41,17 @@ void Follower::settle() {
     settled_ = true;
     for (std::size_t i = 0; i < known_.size(); ++i)
         if (known_[i].lasts) logical_[known_[i].bound.buffer] = static_cast<std::int32_t>(i);
+    const auto used = [this](std::uint32_t i) {   // as as_persistent() has it
+        const auto b = static_cast<std::size_t>(sequence_.uses[i].buffer);
+        return sequence_.lasts(b) ? b + 1 : 0;
+    };
+    heads_.assign(std::bit_ceil(kHeadsPerStep * sequence_.steps.size()), false);
     std::vector<std::uint64_t> marks;
     for (const Sequence::Step& step : sequence_.steps) {
         std::uint64_t h = step.shape;
-        for (std::uint32_t i = step.first; i < step.first + std::min<std::uint32_t>(step.count, Recent::most_named); ++i) {
-            const std::int32_t b = sequence_.uses[i].buffer;
-            h = mix(h, sequence_.lasts(static_cast<std::size_t>(b)) ? static_cast<std::uint64_t>(b) + 1 : 0);
-        }
+        for (std::uint32_t i = step.first; i < step.first + std::min<std::uint32_t>(step.count, Recent::most_named); ++i) h = mix(h, used(i));
         marks.push_back(h);
+        heads_[head(step.shape, step.count, step.count ? used(step.first) : 0)] = true;
     }
     const std::size_t n = marks.size();
     for (std::size_t w = 0; w < std::size(kWindows); ++w)
@@ -142,22 +147,33 @@ std::int32_t Follower::at(const Seen& seen) {
     return arrive(0, seen);
 }
 
+// The number of a buffer that outlives the iteration, from 1; 0 of any other.
+std::uint64_t Follower::as_persistent(const pager::Buffer* named) const {
+    const auto known = logical_.find(named);
+    return known != logical_.end() && known_[static_cast<std::size_t>(known->second)].lasts ? static_cast<std::uint64_t>(known->second) + 1 : 0;
+}
+
+std::size_t Follower::head(std::uint64_t shape, std::size_t count, std::uint64_t first) const {
+    return mix(mix(shape, count), first) & (heads_.size() - 1);
+}
+
+bool Follower::begins_as_a_step(const Seen& seen) const {
+    return heads_[head(seen.shape, seen.named.size(), seen.named.empty() ? 0 : as_persistent(seen.named.front()))];
+}
+
 std::uint64_t Follower::window_hash(const Recent& recent, std::size_t length) const {
     std::uint64_t all = 0;
     for (std::size_t i = length; i-- > 0;) {
         const Recent::Op& op = recent.ago(i);
         std::uint64_t h = op.shape;
-        for (std::uint32_t k = 0; k < op.count; ++k) {
-            const auto known = logical_.find(op.named[k]);
-            h = mix(h, known != logical_.end() && known_[static_cast<std::size_t>(known->second)].lasts ? static_cast<std::uint64_t>(known->second) + 1 : 0);
-        }
+        for (std::uint32_t k = 0; k < op.count; ++k) h = mix(h, as_persistent(op.named[k]));
         all = mix(all, h);
     }
     return all;
 }
 
 std::int32_t Follower::find(const Seen& seen, const Recent& recent) {
-    if (!settled_) return nowhere;
+    if (!settled_ || !begins_as_a_step(seen)) return nowhere;
     for (std::size_t w = 0; w < std::size(kWindows); ++w) {
         if (recent.size() < kWindows[w]) return nowhere;
         const auto place = places_[w].find(window_hash(recent, kWindows[w]));

@@ -80,6 +80,9 @@ class Follower {
     void bind(const Sequence::Step& step, const Seen& seen);
     void forget();
     void settle();
+    std::uint64_t as_persistent(const pager::Buffer* named) const;
+    std::size_t head(std::uint64_t shape, std::size_t count, std::uint64_t first) const;
+    bool begins_as_a_step(const Seen& seen) const;
     std::uint64_t window_hash(const Recent& recent, std::size_t length) const;
 
     const Sequence& sequence_;
@@ -96,6 +99,7 @@ class Follower {
     };
     std::vector<Known> known_;                 // per logical buffer
     std::unordered_map<const pager::Buffer*, std::int32_t> logical_;  // what each buffer was last; none goes
+    std::vector<bool> heads_;                  // by shape, count and first buffer: whether a step may begin so. Most ops that are no step do not
     // By the hash of the last 2, the last `window` steps: where they end; nowhere: not in one place.
     std::unordered_map<std::uint64_t, std::int32_t> places_[2];
 };
