@@ -96,6 +96,8 @@ StreamSlot* StreamTable::make_slot(CUstream stream, CUcontext context, bool per_
         if (s->alive || s->completed.load() < s->last_op.load()) continue;
         std::unique_lock inner(s->mutex, std::try_to_lock);  // whoever holds it may want mutex_
         if (!inner || !s->marks.empty()) continue;
+        for (CUevent event : s->spare) spare_.push_back({s->context, event});
+        s->spare.clear();
         s->life = ++lives_;
         s->stream = stream;
         s->context = context;
@@ -174,7 +176,9 @@ void StreamTable::record_mark(StreamSlot& s, CUstream of, std::size_t most) {
     const Within context(driver_, s.context);
     if (!context) return;
     if (s.marks.size() > kRoomForMarks) poll_locked(s);   // so that no more are pending than have to be
-    CUevent event = take_told(s);
+    CUevent event = nullptr;
+    if (!s.spare.empty()) event = s.spare.back(), s.spare.pop_back();
+    else event = take_told(s);
     // With many marks pending the newest is moved on: it then covers more, later.
     const bool reuse = !event && s.marks.size() >= kMostMarks;
     if (!event) event = reuse ? s.marks.back().event : take_event(s.context);
@@ -263,12 +267,7 @@ void StreamTable::poll(StreamSlot& s) {
 
 // Caller holds the slot's mutex.
 void StreamTable::poll_locked(StreamSlot& s) {
-    std::vector<Spare> done;
-    while (const CUevent event = take_told(s)) done.push_back({s.context, event});
-    if (!done.empty()) {   // with the slot's mutex held: else its context might have ended meanwhile, and its spare events with it
-        std::lock_guard spare(mutex_);
-        spare_.insert(spare_.end(), done.begin(), done.end());
-    }
+    while (const CUevent event = take_told(s)) s.spare.push_back(event);
 }
 
 // Nobody else asks of streams that are gone, as long as no memory moves; their slots serve again.
@@ -388,6 +387,7 @@ void StreamTable::context_destroyed(CUcontext context, bool gone) {
         if (!gone) continue;
         s->alive = false;
         s->marks.clear();  // the events went with the context
+        s->spare.clear();
         s->completed.store(UINT64_MAX);
     }
     if (!gone) return;

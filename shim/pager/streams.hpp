@@ -42,7 +42,7 @@ struct alignas(128) StreamSlot {   // what one thread writes is beside nothing o
     std::atomic<std::uint64_t> marked{0};      // covered by the newest mark
     std::atomic<std::uint64_t> completed{0};   // known complete up to here
     std::atomic<std::uint32_t> unmarked{0};    // ops since the newest mark
-    std::mutex mutex;                          // the marks, and
+    std::mutex mutex;                          // what follows
     int captures = 0;                          // that began here and have not ended: no event is recorded meanwhile
     bool ending = false;                       // its context is being destroyed: its events may be named no more
     struct Mark {
@@ -50,6 +50,7 @@ struct alignas(128) StreamSlot {   // what one thread writes is beside nothing o
         std::uint64_t value;
     };
     std::deque<Mark> marks;
+    std::vector<CUevent> spare;                // of its context: the next marks', without asking the driver about the oldest one
     std::uint64_t bit() const { return std::uint64_t{1} << (index % 63); }
 };
 

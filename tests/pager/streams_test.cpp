@@ -221,6 +221,31 @@ TEST_CASE("the slots and events of streams that come and go serve again", "[stre
     CHECK(std::popcount(table.all_streams()) <= 2);
 }
 
+TEST_CASE("an event marks no stream of another context, nor of one that came after its own", "[streams]") {
+    const Driver driver = play_driver();
+    StreamTable table(driver);
+    const auto all_come = [] { for (auto& [event, state] : events) state.done = state.recorded; };
+    const auto runs = [&](CUstream on) {   // an op, to its end
+        StreamSlot& slot = table.slot(on);
+        const std::uint64_t last = op_on(table, slot);
+        table.mark(slot);
+        all_come();
+        CHECK(table.complete(slot.bit(), last));
+    };
+    runs(stream(0x51));
+    table.stream_destroying(stream(0x51));
+    all_come();
+    runs(stream(0x62));   // its slot, in another context
+    CHECK(table.all_streams() == 1);
+    runs(stream(0x62));
+    CHECK(events.size() == 2);
+    table.context_destroyed(context(5));
+    table.context_destroyed(context(6));
+    events.clear();
+    runs(stream(0x53));   // of a context with the same handle
+    runs(stream(0x63));
+}
+
 TEST_CASE("captures end with their streams and contexts", "[streams]") {
     const Driver driver = play_driver();
     StreamTable table(driver);
