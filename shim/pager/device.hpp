@@ -344,7 +344,7 @@ class DevicePager {
     bool serve_everything(Request&);
     bool halted() const;
     bool refuses_dropped(Request&, const std::vector<Buffer*>& among);
-    bool bring(Request&, Buffer*);
+    bool bring(Request&, Buffer*, bool late);
     void grant(Request&, CUresult);
     void forget_gone(Request&);
     void hold(Request&);

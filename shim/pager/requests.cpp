@@ -236,7 +236,8 @@ bool DevicePager::serve(Request& r, bool first) {
         if (!enough && backing_->host_frames_can_be_mapped()) r.host_allowed = true;
     }
     bool progress = false, waiting = false;
-    const bool deadline = !first_look && overdue(r);   // room is looked for first, however long others have waited
+    const bool late = overdue(r);   // looked at once: what is done because of it is counted
+    const bool deadline = !first_look && late;   // room is looked for first, however long others have waited
     if (deadline && !r.host_allowed && backing_->host_frames_can_be_mapped()) {
         r.host_allowed = true;
         ++stats_.deadline_firings;
@@ -259,7 +260,7 @@ bool DevicePager::serve(Request& r, bool first) {
         if (ready(b)) continue;
         const bool still = (b->granted || frozen_) && b->residency != Residency::unbacked;
         if (!b->moving && !still) {
-            if (bring(r, b)) progress = true;
+            if (bring(r, b, late)) progress = true;
             if (r.done) return true;
         }
         if (!ready(b)) waiting = true;
@@ -280,8 +281,8 @@ bool DevicePager::serve(Request& r, bool first) {
     return true;
 }
 
-// Starts bringing one buffer that is not on the device. False: nothing could be done now.
-bool DevicePager::bring(Request& r, Buffer* b) {
+// Starts bringing one buffer that is not on the device; `late`: its request is overdue. False: nothing could be done now.
+bool DevicePager::bring(Request& r, Buffer* b, bool late) {
     std::vector<Frame*> frames;
     const bool force = pager_.settings().force_host && r.host_allowed && !b->slab;
     if (!force && device_pool_->take(b->capacity, frames)) {
@@ -307,18 +308,18 @@ bool DevicePager::bring(Request& r, Buffer* b) {
         if (each == b) so_far = for_all;
     }
     // By a plan, what frees itself soon is worth waiting for, as are the plan's evictions.
-    const std::size_t freed = follows_plan() && !overdue(r) ? bytes_freed_in_use(so_far) : 0;
+    const std::size_t freed = follows_plan() && !late ? bytes_freed_in_use(so_far) : 0;
     if (!force && make_room(so_far, for_all, freed)) return true;
     // Room is on its way as long as something moves out, or is held only until an op that was let through is submitted.
     const std::size_t granted = bytes_granted();
     const bool coming = moves_of(Move::Kind::evict, Move::Kind::evict) || bytes_ordered_out() || (freed && device_pool_->available() + freed >= b->capacity) ||
                         (holds("submission") && (frozen_ || (granted && device_pool_->available() + granted >= b->capacity)));
-    if (coming && !overdue(r) && !force) return false;
+    if (coming && !late && !force) return false;
     if (!b->slab && backing_->host_frames_can_be_mapped() && (b->residency == Residency::host || land_on_host(b))) {
         r.host_allowed = true;
         return true;
     }
-    if ((freed_in_use() || moves_that_end()) && !overdue(r) && !force) return false;
+    if ((freed_in_use() || moves_that_end()) && !late && !force) return false;
     if (exceed_budget(r, b, frames)) {
         if (b->residency == Residency::unbacked) {
             if (map_now(b, std::move(frames)) != CUDA_SUCCESS) grant(r, CUDA_ERROR_OUT_OF_MEMORY);
