@@ -10,7 +10,7 @@ trace at two links, and their times against the lower bounds of tests/traces (re
 least ETA_BOUND.
 `played.py [--recompute] [--mapping=CREATE:ACCESS:UNMAP] TRACE LINK...` plays one at the links given, in bytes per second; only with
 --recompute, for more iterations, may buffers be dropped and computed again; with --mapping the driver's calls that make memory and map
-it take so many ns each, as on a card, which no promise reckons with so far.
+it take so many ns each (ACCESS and UNMAP for each frame mapped there), as on a card, which no promise reckons with so far.
 """
 import csv, json, pathlib, re, statistics, subprocess, sys, tempfile
 

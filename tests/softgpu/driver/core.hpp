@@ -70,7 +70,7 @@ struct Options {
         int parameter = -1;  // not negative: the kernel's own 64-bit parameter says how many ns
     };
     std::unordered_map<std::string, Lasts> table;  // by kernel, what is not by the roofline
-    std::int64_t create_ns = 0, access_ns = 0, unmap_ns = 0;   // SOFTGPU_MAPPING: what those calls take their thread then
+    std::int64_t create_ns = 0, access_ns = 0, unmap_ns = 0;   // SOFTGPU_MAPPING: what those calls take their thread then, for each frame
     double operations_per_second = 1e12, bytes_per_second = 1e11;  // the device's roofline then
 };
 const Options& options();
