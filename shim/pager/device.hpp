@@ -369,6 +369,7 @@ class DevicePager {
     bool make_room(std::size_t bytes, std::size_t for_all, std::size_t freed = 0);
     bool turn_budget();
     bool release_parked(std::size_t bytes);
+    bool release_for_frames(std::size_t capacity);
     bool host_frames_for(Buffer*, std::vector<Frame*>& out);
     bool gives_way(const Buffer*) const;
     std::size_t host_room() const;

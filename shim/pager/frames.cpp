@@ -7,9 +7,6 @@
 namespace udnnmem::pager {
 namespace {
 constexpr std::size_t kLargestFrame = 64u << 20;
-// A frame made anew costs an H200's driver 200 to 800 us, and what gives way for it 100 more; one more frame of a buffer costs 35 us at each
-// change of its mapping. So a frame may be made up of others of this many classes below its own: eight of them at most.
-constexpr int kClassesBelow = 3;
 }
 
 FramePool::~FramePool() { trim(0); }
@@ -59,13 +56,7 @@ void FramePool::write_off(std::vector<Frame*>& frames) {
     if constexpr (checked) must_be_valid(is_valid());
 }
 
-Frame* FramePool::take_class(int c, bool over_budget) {
-    if (!free_[c].empty()) {
-        Frame* frame = free_[c].back();
-        free_[c].pop_back();
-        in_use_ += frame->bytes;
-        return frame;
-    }
+Frame* FramePool::make(int c, bool over_budget) {
     const std::size_t bytes = backing_.granule() << c;
     if (made_ + bytes > budget_) {
         if (!over_budget && in_use_ + bytes > budget_) return nullptr;
@@ -90,50 +81,73 @@ Frame* FramePool::take_class(int c, bool over_budget) {
     }
     made_ += bytes;
     in_use_ += bytes;
-    peak_in_use_ = std::max(peak_in_use_, in_use_);
     ++frames_;
     peak_made_ = std::max(peak_made_, made_);
     return frame;
 }
 
-// What stands in for a frame of that class, of frames that are free; all or nothing.
-bool FramePool::take_smaller(int c, std::vector<Frame*>& out) {
-    const auto walk = [&](auto take) {
-        std::size_t left = backing_.granule() << c;
-        for (int d = c - 1; d >= std::max(0, c - kClassesBelow) && left; --d) {
-            const std::size_t bytes = backing_.granule() << d, count = std::min(free_[d].size(), left / bytes);
-            take(d, count);
-            left -= count * bytes;
+FramePool::Choice FramePool::choose(std::size_t capacity, bool over_budget) const {
+    Choice choice;
+    std::size_t left = capacity, made = made_;
+    const auto left_free = [&](int c) { return free_[c].size() - choice.free[c]; };
+    const auto stand_in = [&](int c) {   // for a frame of that class; all or nothing
+        auto with = choice.free;
+        std::size_t lacking = backing_.granule() << c, frames = 0;
+        for (int d = c - 1; d >= 0 && lacking; --d) {
+            const std::size_t bytes = backing_.granule() << d, count = std::min(left_free(d), lacking / bytes);
+            with[d] += count;
+            frames += count;
+            lacking -= count * bytes;
         }
-        return left == 0;
+        if (lacking || frames > kFramesForOne) return false;
+        choice.free = with;
+        return true;
     };
-    if (!walk([](int, std::size_t) {})) return false;
-    return walk([&](int d, std::size_t count) {
-        for (std::size_t i = 0; i < count; ++i) out.push_back(take_class(d, false));
-    });
-}
-
-bool FramePool::take(std::size_t capacity, std::vector<Frame*>& out, bool over_budget) {
-    if (!over_budget && in_use_ + capacity > budget_) return false;
-    std::size_t left = capacity;
-    int c = largest_class();
-    while (left) {
+    for (int c = largest_class(); left;) {
         const std::size_t bytes = backing_.granule() << c;
         if (bytes > left) {
             --c;
             continue;
         }
-        if (!over_budget && free_[c].empty() && made_ + bytes > budget_ && take_smaller(c, out)) {
-            left -= bytes;
-            continue;
-        }
-        Frame* frame = take_class(c, over_budget);
-        if (!frame) {
-            give_back(out);
-            return false;
-        }
-        out.push_back(frame);
         left -= bytes;
+        if (left_free(c)) {
+            ++choice.free[c];
+        } else if (over_budget || made + bytes <= budget_ || !stand_in(c)) {
+            ++choice.anew[c];
+            made += bytes;
+        }
+    }
+    return choice;
+}
+
+std::size_t FramePool::lacking(std::size_t capacity) const {
+    const Choice choice = choose(capacity, false);
+    std::size_t anew = 0, largest = 0;
+    for (int c = 0; c < kClasses; ++c) {
+        anew += choice.anew[c] * (backing_.granule() << c);
+        if (choice.anew[c]) largest = backing_.granule() << c;
+    }
+    return made_ + anew > budget_ ? largest : 0;
+}
+
+bool FramePool::take(std::size_t capacity, std::vector<Frame*>& out, bool over_budget) {
+    if (!over_budget && in_use_ + capacity > budget_) return false;
+    const Choice choice = choose(capacity, over_budget);
+    for (int c = kClasses - 1; c >= 0; --c) {   // before any is made: what is free then gives way
+        const auto first = free_[c].end() - static_cast<std::ptrdiff_t>(choice.free[c]);
+        out.insert(out.end(), first, free_[c].end());
+        free_[c].erase(first, free_[c].end());
+        in_use_ += choice.free[c] * (backing_.granule() << c);
+    }
+    for (int c = kClasses - 1; c >= 0; --c) {
+        for (std::size_t i = 0; i < choice.anew[c]; ++i) {
+            Frame* frame = make(c, over_budget);
+            if (!frame) {
+                give_back(out);
+                return false;
+            }
+            out.push_back(frame);
+        }
     }
     if (over_budget) over_ = in_use_;
     peak_in_use_ = std::max(peak_in_use_, in_use_);

@@ -1,5 +1,5 @@
 // Frames of one place (the device, or the host), recycled: making and releasing physical memory is dear. Size classes
-// are powers of two of the granule up to 64 MiB; a buffer's capacity is a sum of them, largest first.
+// are powers of two of the granule up to 64 MiB; a buffer's capacity is a sum of them.
 //
 // Invariants
 //   - bytes made (in use and free) never exceed the budget, except by what is taken over it and is still in use.
@@ -25,11 +25,17 @@ class FramePool {
     FramePool(Backing& backing, Place place, std::size_t budget) : backing_(backing), place_(place), promised_(budget), budget_(budget) {}
     ~FramePool();
 
-    // Frames for `capacity` bytes (a multiple of the granule), in address order: few and large ones, but rather some smaller ones that
-    // are free than one for which others have to be given back to the driver. False: not within the budget (or the driver refuses);
+    // A frame made anew costs an H200's driver 200 to 800 us, and what gives way for it 100 more; one more frame of a buffer costs 35 us at
+    // each change of its mapping. So up to this many frames that are free stand in for one that would have to be made.
+    static constexpr std::size_t kFramesForOne = 8;
+
+    // Frames for `capacity` bytes (a multiple of the granule), in address order: few ones, but rather some smaller ones that are free than
+    // one for which others have to be given back to the driver. False: not within the budget (or the driver refuses);
     // then nothing was taken. `over_budget` ignores the budget.
     bool take(std::size_t capacity, std::vector<Frame*>& out, bool over_budget = false);
     void give_back(std::vector<Frame*>& frames);
+    // Bytes of the largest frame for which take() would give others back to the driver; 0: it would not.
+    std::size_t lacking(std::size_t capacity) const;
 
     std::size_t budget() const { return budget_; }
     // What is in use beyond it stays until it is given back.
@@ -60,8 +66,11 @@ class FramePool {
   private:
     static constexpr int kClasses = 32;
     int largest_class() const;
-    Frame* take_class(int c, bool over_budget);
-    bool take_smaller(int c, std::vector<Frame*>& out);
+    struct Choice {   // of each class, how many that are free and how many anew
+        std::array<std::size_t, kClasses> free{}, anew{};
+    };
+    Choice choose(std::size_t capacity, bool over_budget) const;
+    Frame* make(int c, bool over_budget);
     void forget(Frame*);
 
     Backing& backing_;

@@ -153,6 +153,7 @@ bool DevicePager::serve_orders_in() {
             start_evict(victim);
             return true;
         }
+        if (release_for_frames(b->capacity)) return true;
         std::vector<Frame*> frames;
         if (!device_pool_->take(b->capacity, frames)) return progress;
         start_fetch(b, std::move(frames), b->touched);

@@ -285,6 +285,7 @@ bool DevicePager::serve(Request& r, bool first) {
 bool DevicePager::bring(Request& r, Buffer* b, bool late) {
     std::vector<Frame*> frames;
     const bool force = pager_.settings().force_host && r.host_allowed && !b->slab;
+    if (!force && release_for_frames(b->capacity)) return true;
     if (!force && device_pool_->take(b->capacity, frames)) {
         if (b->residency == Residency::unbacked) {
             if (map_now(b, std::move(frames)) != CUDA_SUCCESS) grant(r, CUDA_ERROR_OUT_OF_MEMORY);

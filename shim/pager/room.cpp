@@ -126,6 +126,25 @@ bool DevicePager::release_parked(std::size_t bytes) {
     return progress;
 }
 
+// Where frames would be made anew though there is room for `capacity` bytes, what the program has freed is given back first: the smallest
+// that brings some as small as are lacking. One of many frames costs more to map again, for the next allocation of its size, than is
+// saved. True: something changed.
+bool DevicePager::release_for_frames(std::size_t capacity) {
+    const std::size_t lacking = frozen_ || device_pool_->available() < capacity ? 0 : device_pool_->lacking(capacity);
+    if (!lacking) return false;
+    const auto it = std::ranges::find_if(parked_, [&](const auto& p) {
+        Buffer* b = p.second;
+        const bool helps = b->device_frames.size() <= FramePool::kFramesForOne && std::ranges::any_of(b->device_frames, [&](const Frame* f) { return f->bytes <= lacking; });
+        return helps && !b->moving && !b->holds && quiet(b);
+    });
+    if (it == parked_.end()) return false;
+    Buffer* b = it->second;
+    parked_.erase(it);
+    retire(b);
+    moved();
+    return true;
+}
+
 // The least recently used of those that may move (by a plan: the one that is used again last); one whose ops have completed rather than one that is still in use, or
 // else (`idle_only`) none.
 Buffer* DevicePager::choose_victim(bool idle_only) {

@@ -717,3 +717,17 @@ TEST_CASE("buffers of more than 2 GiB are counted whole") {
     CHECK(p.device->memory().live == 0);
     CHECK(p.allocate(kLarge) != 0);
 }
+
+TEST_CASE("what was freed is given back rather than that a frame is made anew") {
+    Paged p({.device = 1 + 15, .host = 32});
+    const CUdeviceptr eight = p.allocate(8), six = p.allocate(6), one = p.allocate(1);
+    for (CUdeviceptr at : {eight, six, one}) REQUIRE(p.launch(1, {at}, at) == CUDA_SUCCESS);
+    for (CUdeviceptr at : {eight, six, one}) REQUIRE(p.device->free(at, stream_of(1), true) == CUDA_SUCCESS);
+    // Those of six are room enough, but come in four and two.
+    const CUdeviceptr five = p.allocate(5);
+    REQUIRE(p.launch(1, {five}) == CUDA_SUCCESS);
+    CHECK(p.device->stats().recreated_frames == 0);
+    CHECK(p.gpu.mapped(eight));
+    CHECK_FALSE(p.gpu.mapped(one));
+    CHECK(p.gpu.violations().empty());
+}

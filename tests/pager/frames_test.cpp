@@ -144,10 +144,54 @@ TEST_CASE("what is free in smaller frames is not made anew in a larger one") {
     // Sixteen of the least are too many for one.
     std::vector<Frame*> all;
     for (auto& f : small) pool.give_back(f);
+    CHECK(pool.lacking(16 * backing.unit) == 16 * backing.unit);
     REQUIRE(pool.take(16 * backing.unit, all));
     CHECK(pool.recreated() == 1);
     CHECK(all.size() == 1);
     pool.give_back(all);
+}
+
+TEST_CASE("what is lacking is the largest frame for which others would be given back") {
+    CountingBacking backing;
+    FramePool pool(backing, Place::device, 16 * backing.unit);
+    std::vector<Frame*> eight, four, none;
+    REQUIRE(pool.take(8 * backing.unit, eight));
+    CHECK(pool.lacking(7 * backing.unit) == 0);   // within the budget
+    REQUIRE(pool.take(4 * backing.unit, four));
+    REQUIRE(pool.take(4 * backing.unit, none));
+    pool.give_back(eight);
+    CHECK(pool.lacking(8 * backing.unit) == 0);
+    CHECK(pool.lacking(7 * backing.unit) == 4 * backing.unit);
+    pool.give_back(four);
+    CHECK(pool.lacking(12 * backing.unit) == 0);
+    CHECK(pool.lacking(5 * backing.unit) == backing.unit);
+    pool.give_back(none);
+}
+
+TEST_CASE("what comes and goes in the same way again and again is made once") {
+    // As a plan has it: buffers of few sizes and odd remainders, of which the oldest goes for the next; a little is free at any time.
+    CountingBacking backing;
+    FramePool pool(backing, Place::device, 240 * backing.unit);
+    std::vector<std::vector<Frame*>> held;
+    std::size_t longest = 0;
+    const auto iteration = [&] {
+        for (const std::size_t granules : {49, 7, 25, 13, 25, 49, 7, 13, 49, 25, 13, 7, 98, 4, 25}) {
+            while (pool.available() < (granules + 10) * backing.unit) {
+                pool.give_back(held.front());
+                held.erase(held.begin());
+            }
+            held.emplace_back();
+            REQUIRE(pool.take(granules * backing.unit, held.back()));
+            longest = std::max(longest, held.back().size());
+        }
+    };
+    for (int i = 0; i < 20; ++i) iteration();
+    const CUdeviceptr made = backing.next;
+    for (int i = 0; i < 20; ++i) iteration();
+    CHECK(backing.next == made);
+    CHECK(longest <= 3 * FramePool::kFramesForOne);
+    CHECK(backing.held <= 240 * backing.unit);
+    for (auto& h : held) pool.give_back(h);
 }
 
 TEST_CASE("the budget holds though free frames are written off in the middle of a request") {
