@@ -272,6 +272,34 @@ void for_each_section(const unsigned char* elf, std::size_t bytes, void (*body)(
     sections_of({elf, bytes}, [&](std::string_view name, Bytes data) { body(to, name, data.data, data.size); });
 }
 
+void for_each_external(const unsigned char* elf, std::size_t bytes, void (*body)(void*, std::string_view, std::string_view), void* to) {
+    constexpr unsigned sized = 4, externals = 0x0f;
+    constexpr std::string_view prefix = ".nv.info.";
+    const Bytes all{elf, bytes};
+    std::vector<Bytes> strings;   // by section
+    Elf64_Shdr symbols{};
+    headers_of(all, [&](unsigned at, std::string_view, const Elf64_Shdr& s) {
+        strings.resize(at + 1, Bytes{nullptr, 0});
+        if (s.sh_type == SHT_STRTAB) strings[at] = all.part(s.sh_offset, s.sh_size);
+        if (s.sh_type == SHT_SYMTAB) symbols = s;
+    });
+    const auto name_of = [&](std::uint64_t symbol) {
+        if (symbol >= symbols.sh_size / sizeof(Elf64_Sym) || symbols.sh_link >= strings.size()) return std::string_view();
+        return text_at(strings[symbols.sh_link], all.get<Elf64_Sym>(symbols.sh_offset + symbol * sizeof(Elf64_Sym)).st_name);
+    };
+    sections_of(all, [&](std::string_view section, Bytes info) {
+        if (section.substr(0, prefix.size()) != prefix) return;
+        for (std::uint64_t at = 0; info.has(at, 4);) {
+            const unsigned format = info.data[at], id = info.data[at + 1], value = info.get<std::uint16_t>(at + 2);
+            at += 4;
+            if (format != sized) continue;
+            if (!info.has(at, value)) return;
+            for (unsigned i = 0; id == externals && i + 4 <= value; i += 4) body(to, section.substr(prefix.size()), name_of(info.get<std::uint32_t>(at + i)));
+            at += value;
+        }
+    });
+}
+
 void for_each_variable(const unsigned char* elf, std::size_t bytes, void (*body)(void*, std::string_view, std::uint64_t), void* to) {
     const Bytes all{elf, bytes};
     std::vector<bool> holds;          // by section: variables

@@ -35,6 +35,9 @@ void for_each_section(const unsigned char* elf, std::size_t bytes, void (*body)(
 // The name and size of each variable of a module, an ELF file; ("", 0) for what has none: a section of variables without symbols.
 void for_each_variable(const unsigned char* elf, std::size_t bytes, void (*body)(void* to, std::string_view name, std::uint64_t size), void* to);
 
+// The function of each section of machine code that calls such, and what it calls from outside of the ELF file.
+void for_each_external(const unsigned char* elf, std::size_t bytes, void (*body)(void* to, std::string_view function, std::string_view called), void* to);
+
 // The image inside of the wrapper that compilers put around a fatbin.
 const void* unwrapped_image(const void* image) noexcept;
 

@@ -251,18 +251,28 @@ struct Finder final : ImageVisitor {
         PtxScan(text).run(found);
         merge(codes, std::move(found));
     }
-    // Machine code is searched for a few instructions; a module with variables that may be written taints all its kernels.
+    // Machine code is searched for a few instructions. A module with variables that may be written taints all its kernels, as does what
+    // is said of functions that any of them may call. A kernel is what has parameters in the bank for them.
     void cubin(const unsigned char* elf, std::size_t bytes) override {
         struct Search {
-            const unsigned capability;
-            const bool variables;
-            KernelCodes found;
-        } search{compute_capability(elf, bytes), has_written_variables(elf, bytes), {}};
+            unsigned capability;
+            std::map<std::string_view, const char*> functions;
+            std::set<std::string_view> kernels;
+        } search{compute_capability(elf, bytes), {}, {}};
         for_each_section(elf, bytes, [](void* to, std::string_view name, const unsigned char* code, std::size_t size) {
             auto& s = *static_cast<Search*>(to);
-            if (starts_with(name, ".text.")) s.found[std::string(name.substr(6))].hazard = s.variables ? kVariable : hazard_of_machine_code(s.capability, code, size);
+            if (starts_with(name, ".text.")) s.functions[name.substr(6)] = hazard_of_machine_code(s.capability, code, size);
+            if (starts_with(name, ".nv.constant0.")) s.kernels.insert(name.substr(14));
         }, &search);
-        KernelCodes& found = search.found;
+        for_each_external(elf, bytes, [](void* to, std::string_view function, std::string_view called) {
+            if (called != "__assertfail") static_cast<Search*>(to)->functions[function] = kCall;   // that ends the program
+        }, &search);
+        const char* of_all = has_written_variables(elf, bytes) ? kVariable : nullptr;
+        for (const auto& [name, hazard] : search.functions)
+            if (!of_all && !search.kernels.count(name)) of_all = hazard;
+        KernelCodes found;
+        for (const auto& [name, hazard] : search.functions)
+            if (search.kernels.count(name)) found[std::string(name)].hazard = of_all ? of_all : hazard;
         merge(codes, std::move(found));
     }
 };

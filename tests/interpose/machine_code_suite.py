@@ -7,7 +7,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import BUILD, ROOT, Suite
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
-FLOAT, SWAP, CLOCK, TEXTURE, OTHERS, VARIABLE, NOTHING = "adds floating-point", "swaps by comparison", "reads a clock", "reads textures", "others may be writing", "variables of its module", ""
+FLOAT, SWAP, CLOCK, TEXTURE, OTHERS, OUTSIDE, VARIABLE, NOTHING = "adds floating-point", "swaps by comparison", "reads a clock", "reads textures", "others may be writing", "code outside", "variables of its module", ""
 # What a kernel does, what is said of it, and from which architecture on it is there.
 KERNELS = {
     "store": ("st.global.u32 [%rd1], %r1;", NOTHING, 75),
@@ -62,6 +62,26 @@ KERNELS = {
     "waits_acquire": ("ld.acquire.sys.global.u64 %rd2, [%rd1]; st.global.u64 [%rd1+8], %rd2;", OTHERS, 75),
     "sum_of_all": ("multimem.ld_reduce.relaxed.sys.global.add.f32 %f2, [%rd1]; st.global.f32 [%rd1], %f2;", OTHERS, 90),
 }
+# What is outside of the module, and kernels that call it; below, a kernel whose function cannot be inlined.
+DECLARED = """
+.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 p);
+.extern .func (.param .b64 r) malloc(.param .b64 n);
+.extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 s);
+.global .align 1 .b8 $str[4] = {104, 105, 10, 0};
+"""
+CALLING = {
+    "plain": ("st.global.u32 [%rd1], %r1;", NOTHING),
+    "prints": ("{ .param .b64 f; .param .b64 p; .param .b32 r; mov.u64 %rd2, $str; st.param.b64 [f], %rd2; st.param.b64 [p], 0; call (r), vprintf, (f, p); }", OUTSIDE),
+    "allocates": ("{ .param .b64 z; .param .b64 r; st.param.b64 [z], 64; call (r), malloc, (z); ld.param.b64 %rd2, [r]; } st.global.u64 [%rd1], %rd2;", OUTSIDE),
+    "asserts": ("@%p1 bra L; { .param .b64 m; .param .b64 f; .param .b32 l; .param .b64 z; .param .b64 s; mov.u64 %rd2, $str; st.param.b64 [m], %rd2; st.param.b64 [f], %rd2; "
+                "st.param.b32 [l], 1; st.param.b64 [z], %rd2; st.param.b64 [s], 1; call __assertfail, (m, f, l, z, s); } L: st.global.u32 [%rd1], %r1;", NOTHING),
+}
+RECURSES = """.func f(.param .b64 a, .param .b32 n) {
+.reg .b64 %rd<3>; .reg .b32 %r<3>; .reg .f32 %f<2>; .reg .pred %p<2>;
+ld.param.b64 %rd1, [a]; ld.param.b32 %r1, [n]; setp.eq.u32 %p1, %r1, 0; @%p1 bra L; cvt.rn.f32.u32 %f1, %r1; red.global.add.f32 [%rd1], %f1; sub.u32 %r2, %r1, 1;
+{ .param .b64 q; .param .b32 m; st.param.b64 [q], %rd1; st.param.b32 [m], %r2; call f, (q, m); } { .param .b64 q; .param .b32 m; st.param.b64 [q], %rd1; st.param.b32 [m], %r2; call f, (q, m); }
+L: ret; }
+"""
 INTERNAL = "_INTERNAL_1234abcd_4_x_cu_5678ef01_9"
 STATIC = f"_ZN{len(INTERNAL)}{INTERNAL}"
 # A variable, and whether kernels of its module are refused for it.
@@ -109,6 +129,13 @@ def main():
         for name, (_, expected, _) in there.items():
             hazard = found.get(name)
             suite.check(hazard is not None and (expected in hazard if expected else hazard == ""), f"sm_{architecture}, {name}", f"    expected {expected!r}, it says {hazard!r}")
+        found = seen(suite, f"sm_{architecture}, calls", architecture, DECLARED + "".join(kernel(name, body) for name, (body, _) in CALLING.items()))
+        for name, (_, expected) in CALLING.items():
+            hazard = found.get(name)
+            suite.check(hazard is not None and (expected in hazard if expected else hazard == ""), f"sm_{architecture}, {name}", f"    expected {expected!r}, it says {hazard!r}")
+        call = "{ .param .b64 q; .param .b32 m; st.param.b64 [q], %rd1; st.param.b32 [m], %r1; call f, (q, m); }"
+        found = seen(suite, f"sm_{architecture}, recursion", architecture, RECURSES + kernel("calls", call) + kernel("plain", "st.global.u32 [%rd1], %r1;"))
+        suite.check(FLOAT in found.get("calls", "") and found.get("plain") == "", f"sm_{architecture}, a function that adds floating-point numbers", f"    it says {found}")
     for variable, refused in VARIABLES.items():
         text = variable + "\n" + kernel("k", f"mov.u64 %rd2, {variable.split('=')[0].split('[')[0].split()[-1].rstrip(';')}; st.global.u64 [%rd1], %rd2;")
         hazard = seen(suite, variable, 90, text).get("k")
