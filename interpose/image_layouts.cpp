@@ -68,28 +68,36 @@ bool unpack_lz4(Bytes in, std::vector<unsigned char>& out) {
     return to == out.size();
 }
 
-// The attributes of one kernel: {format, id, u16} or, for format 4, {4, id, u16 bytes, payload}.
-std::optional<std::vector<KernelLayout::Param>> read_info(Bytes info) {
-    constexpr unsigned sized = 4, param = 0x17, param_v2 = 0x45, bank_bytes = 0x19;
-    std::map<unsigned, KernelLayout::Param> by_ordinal;
-    unsigned total = 0;
+// What a section `.nv.info.FUNCTION` lists: {format, id, u16} or, for format 4, {4, id, u16 bytes, payload}.
+constexpr std::string_view kInfo = ".nv.info.";
+constexpr unsigned kParam = 0x17, kParamV2 = 0x45, kBankBytes = 0x19, kExternals = 0x0f;
+
+// body(id, value, payload: empty but for format 4), which says whether to go on. False: it did not, or the list does not end where it should.
+template <class Body>
+bool attributes_of(Bytes info, Body body) {
     for (std::uint64_t at = 0; info.has(at, 4);) {
         const unsigned format = info.data[at], id = info.data[at + 1], value = info.get<std::uint16_t>(at + 2);
         at += 4;
-        if (format != sized) {
-            if (id == bank_bytes) total = value;
-            continue;
-        }
-        if (!info.has(at, value)) return std::nullopt;
-        if ((id == param || id == param_v2) && value >= 12) {
-            const unsigned ordinal = info.get<std::uint16_t>(at + 4), offset = info.get<std::uint16_t>(at + 6);
-            const auto word = info.get<std::uint32_t>(at + 8);
-            const std::uint32_t size = id == param ? word >> 18 : word;
-            if (ordinal >= max_params || size > 65536) return std::nullopt;
-            by_ordinal[ordinal] = {offset, size};
-        }
-        at += value;
+        const std::uint64_t bytes = format == 4 ? value : 0;
+        if (!info.has(at, bytes) || !body(id, value, info.part(at, bytes))) return false;
+        at += bytes;
     }
+    return true;
+}
+
+std::optional<std::vector<KernelLayout::Param>> read_info(Bytes info) {
+    std::map<unsigned, KernelLayout::Param> by_ordinal;
+    unsigned total = 0;
+    const bool good = attributes_of(info, [&](unsigned id, unsigned value, Bytes payload) {
+        if (id == kBankBytes && !payload.size) total = value;
+        if ((id != kParam && id != kParamV2) || payload.size < 12) return true;
+        const unsigned ordinal = payload.get<std::uint16_t>(4), offset = payload.get<std::uint16_t>(6);
+        const auto word = payload.get<std::uint32_t>(8);
+        const std::uint32_t size = id == kParam ? word >> 18 : word;
+        by_ordinal[ordinal] = {offset, size};
+        return ordinal < max_params && size <= 65536;
+    });
+    if (!good) return std::nullopt;
     std::vector<KernelLayout::Param> params;
     for (auto& [ordinal, p] : by_ordinal) {
         if (ordinal != params.size()) return std::nullopt;  // a hole
@@ -100,8 +108,9 @@ std::optional<std::vector<KernelLayout::Param>> read_info(Bytes info) {
 }
 
 std::string_view text_at(Bytes strings, std::uint64_t at) {
+    if (at >= strings.size) return {};
     const char* text = reinterpret_cast<const char*>(strings.data) + at;
-    return at < strings.size ? std::string_view(text, strnlen(text, strings.size - at)) : std::string_view();
+    return {text, strnlen(text, strings.size - at)};
 }
 
 // The sections of an ELF file that lie within it: body(its number, its name, its header).
@@ -126,11 +135,30 @@ void sections_of(Bytes elf, Body body) {
     headers_of(elf, [&](unsigned, std::string_view name, const Elf64_Shdr& s) { body(name, s.sh_type == SHT_NOBITS ? Bytes{nullptr, 0} : elf.part(s.sh_offset, s.sh_size)); });
 }
 
+// The symbols of an ELF file, none where it has no table.
+class Symbols {
+  public:
+    explicit Symbols(Bytes elf) {
+        Elf64_Word link = 0;
+        headers_of(elf, [&](unsigned, std::string_view, const Elf64_Shdr& s) {
+            if (s.sh_type == SHT_SYMTAB) table_ = elf.part(s.sh_offset, s.sh_size), link = s.sh_link;
+        });
+        headers_of(elf, [&](unsigned at, std::string_view, const Elf64_Shdr& s) {
+            if (at == link && s.sh_type == SHT_STRTAB) names_ = elf.part(s.sh_offset, s.sh_size);
+        });
+    }
+    std::size_t count() const { return table_.size / sizeof(Elf64_Sym); }
+    Elf64_Sym at(std::size_t i) const { return table_.get<Elf64_Sym>(i * sizeof(Elf64_Sym)); }
+    std::string_view name(std::size_t i) const { return i < count() ? text_at(names_, at(i).st_name) : std::string_view(); }
+
+  private:
+    Bytes table_{nullptr, 0}, names_{nullptr, 0};
+};
+
 void read_cubin(Bytes elf, ImageLayouts& layouts) {
-    constexpr std::string_view prefix = ".nv.info.";
     sections_of(elf, [&](std::string_view name, Bytes data) {
-        if (name.substr(0, prefix.size()) != prefix) return;
-        if (auto params = read_info(data)) layouts.emplace(name.substr(prefix.size()), std::move(*params));
+        if (name.substr(0, kInfo.size()) != kInfo) return;
+        if (auto params = read_info(data)) layouts.emplace(name.substr(kInfo.size()), std::move(*params));
     });
 }
 
@@ -273,55 +301,31 @@ void for_each_section(const unsigned char* elf, std::size_t bytes, void (*body)(
 }
 
 void for_each_external(const unsigned char* elf, std::size_t bytes, void (*body)(void*, std::string_view, std::string_view), void* to) {
-    constexpr unsigned sized = 4, externals = 0x0f;
-    constexpr std::string_view prefix = ".nv.info.";
-    const Bytes all{elf, bytes};
-    std::vector<Bytes> strings;   // by section
-    Elf64_Shdr symbols{};
-    headers_of(all, [&](unsigned at, std::string_view, const Elf64_Shdr& s) {
-        strings.resize(at + 1, Bytes{nullptr, 0});
-        if (s.sh_type == SHT_STRTAB) strings[at] = all.part(s.sh_offset, s.sh_size);
-        if (s.sh_type == SHT_SYMTAB) symbols = s;
-    });
-    const auto name_of = [&](std::uint64_t symbol) {
-        if (symbol >= symbols.sh_size / sizeof(Elf64_Sym) || symbols.sh_link >= strings.size()) return std::string_view();
-        return text_at(strings[symbols.sh_link], all.get<Elf64_Sym>(symbols.sh_offset + symbol * sizeof(Elf64_Sym)).st_name);
-    };
-    sections_of(all, [&](std::string_view section, Bytes info) {
-        if (section.substr(0, prefix.size()) != prefix) return;
-        for (std::uint64_t at = 0; info.has(at, 4);) {
-            const unsigned format = info.data[at], id = info.data[at + 1], value = info.get<std::uint16_t>(at + 2);
-            at += 4;
-            if (format != sized) continue;
-            if (!info.has(at, value)) return;
-            for (unsigned i = 0; id == externals && i + 4 <= value; i += 4) body(to, section.substr(prefix.size()), name_of(info.get<std::uint32_t>(at + i)));
-            at += value;
-        }
+    const Symbols symbols({elf, bytes});
+    sections_of({elf, bytes}, [&](std::string_view section, Bytes info) {
+        if (section.substr(0, kInfo.size()) != kInfo) return;
+        attributes_of(info, [&](unsigned id, unsigned, Bytes payload) {
+            for (std::size_t at = 0; id == kExternals && payload.has(at, 4); at += 4) body(to, section.substr(kInfo.size()), symbols.name(payload.get<std::uint32_t>(at)));
+            return true;
+        });
     });
 }
 
 void for_each_variable(const unsigned char* elf, std::size_t bytes, void (*body)(void*, std::string_view, std::uint64_t), void* to) {
-    const Bytes all{elf, bytes};
-    std::vector<bool> holds;          // by section: variables
-    std::vector<Bytes> strings;       // by section
-    headers_of(all, [&](unsigned at, std::string_view name, const Elf64_Shdr& s) {
-        holds.resize(at + 1), strings.resize(at + 1, Bytes{nullptr, 0});
-        holds[at] = name.substr(0, 10) == ".nv.global" || name == ".nv.constant3";
-        if (s.sh_type == SHT_STRTAB) strings[at] = all.part(s.sh_offset, s.sh_size);
+    std::map<unsigned, bool> named;   // sections of variables
+    headers_of({elf, bytes}, [&](unsigned at, std::string_view name, const Elf64_Shdr&) {
+        if (name.substr(0, 10) == ".nv.global" || name == ".nv.constant3") named[at] = false;
     });
-    std::vector<bool> unnamed = holds;
-    headers_of(all, [&](unsigned, std::string_view, const Elf64_Shdr& table) {
-        if (table.sh_type != SHT_SYMTAB || table.sh_link >= strings.size()) return;
-        for (std::uint64_t i = 0; i < table.sh_size / sizeof(Elf64_Sym); ++i) {
-            const auto symbol = all.get<Elf64_Sym>(table.sh_offset + i * sizeof(Elf64_Sym));
-            if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT || symbol.st_shndx >= holds.size() || !holds[symbol.st_shndx]) continue;
-            const std::string_view name = text_at(strings[table.sh_link], symbol.st_name);
-            if (!name.empty()) unnamed[symbol.st_shndx] = false;
-            body(to, name, symbol.st_size);
-        }
-    });
-    for (const bool u : unnamed)
-        if (u) body(to, {}, 0);
+    const Symbols symbols({elf, bytes});
+    for (std::size_t i = 0; i < symbols.count(); ++i) {
+        const Elf64_Sym symbol = symbols.at(i);
+        const auto section = named.find(symbol.st_shndx);
+        if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT || section == named.end()) continue;
+        section->second = true;
+        body(to, symbols.name(i), symbol.st_size);
+    }
+    for (const auto& [section, some] : named)
+        if (!some) body(to, {}, 0);
 }
 
 // {magic, version, pointer}

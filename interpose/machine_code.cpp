@@ -18,7 +18,7 @@ enum class Asks {
     number,      // an atomic operation: on integers or on floating-point numbers
     reduces,     // a bulk reduction: on 32-bit integers or on others
     source,      // a read of a special register: which
-    scope,       // a load: whether others than the device may write there; among its own blocks split matrix products wait for each other
+    scope,       // a load: whether the host or other devices may write there. Blocks of one split matrix product wait for each other, too
 };
 struct Sign {
     std::uint16_t instruction;   // the low nine bits; three bits behind them say where its operands are, four which predicate
@@ -43,8 +43,10 @@ constexpr Sign kSigns[] = {
     {0x160, Asks::nothing, kTexture},       // tex, tld4, txq
     {0x163, Asks::nothing, kTexture},
     {0x166, Asks::nothing, kTexture},
+    {0x16c, Asks::nothing, kTexture},
     {0x16f, Asks::nothing, kTexture},
     {0x199, Asks::nothing, kTexture},       // suld, sust, sured
+    {0x19b, Asks::nothing, kTexture},
     {0x19d, Asks::nothing, kTexture},
     {0x19f, Asks::nothing, kTexture},
     {0x181, Asks::scope, kVolatile},        // ld.global

@@ -1,6 +1,6 @@
 // What a kernel's machine code says against running it again. It is searched for a few instructions, not understood: where none is
 // found nothing is proven, and what the code may write stays unknown. NVIDIA does not document the encoding; the numbers are what ptxas
-// of CUDA 13 makes of PTX with each instruction, the same from compute capability 7.5 to 12.0 (tests/interpose/machine_code_suite.py).
+// of CUDA 13 makes of PTX with each instruction, from compute capability 7.5 to 12.0 (tests/interpose/machine_code_suite.py).
 #pragma once
 
 #include <cstddef>
