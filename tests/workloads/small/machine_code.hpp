@@ -16,7 +16,9 @@ inline std::string machine_code(const std::string& ptx, bool variables) {
   constexpr std::string_view entry = ".entry ";
   for (std::size_t at = 0; (at = ptx.find(entry, at)) != std::string::npos;) {
     at += entry.size();
-    sections.emplace_back(".text." + ptx.substr(at, ptx.find_first_of("( \n", at) - at), std::string(16, '\0'));
+    const std::string kernel = ptx.substr(at, ptx.find_first_of("( \n", at) - at);
+    sections.emplace_back(".text." + kernel, std::string(16, '\0'));
+    sections.emplace_back(".nv.constant0." + kernel, std::string(16, '\0'));   // what tells a kernel from other functions
   }
   sections.emplace_back(".shstrtab", "");
   std::string names;
