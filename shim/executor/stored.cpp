@@ -72,18 +72,19 @@ bool Executor::find_device() {
     bool other = false, another_budget = false;
     for (const CoursePointer& c : courses_) {
         const Rows& rows = *c->stored_rows();
+        const bool anew = rows.anew;
         if (c->known) make_replayer();
         const auto live = static_cast<std::size_t>(policy::CompiledTrace(c->sequence.plan_trace).peak_live);
         const bool evicts = std::any_of(rows.entries.begin(), rows.entries.end(), [](const Rows::Entry& e) { return e.kind == pager::Order::Kind::evict; });
         const bool host = !evicts || static_cast<std::int64_t>(room.host) >= rows.host.value || room.host + room.movable >= live;
-        const bool usable = host && !rows.anew && (rows.replays.empty() || (c->known && all_proven(rows, *c->known)));
+        const bool usable = host && !anew && (rows.replays.empty() || (c->known && all_proven(rows, *c->known)));
         if (usable && static_cast<std::int64_t>(room.movable) >= rows.peak.value && static_cast<double>(room.budget) <= kMore * static_cast<double>(rows.budget.value)) continue;
-        c->drop_stored();   // the sequence is good: it is planned for anew
+        c->drop_stored();   // the sequence is good: it is planned for anew; `rows` are gone
         // Without a plan it would not run at all: it is made as the first iteration begins.
         if (c->known && room.host + room.movable < live) c->stage = Course::Stage::planned, c->planned_at_once = true;
-        if (rows.anew && !c->known) c->watch = std::make_unique<WriteWatch>(pager_, c->sequence), watching_.store(true);   // that run may not have come to it
+        if (anew && !c->known) c->watch = std::make_unique<WriteWatch>(pager_, c->sequence), watching_.store(true);   // that run may not have come to it
         other = true;
-        another_budget |= !rows.anew;
+        another_budget |= !anew;
     }
     if (!other) return true;
     // In another budget whole graphs may do, unless only what was proven of their nodes makes it run at all.

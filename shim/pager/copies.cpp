@@ -32,8 +32,8 @@ bool DevicePager::link_wants(bool in) {
     return static_cast<double>(queue.waiting()) < kWaitingSeconds * or_slow(in ? rate_in() : rate_out());
 }
 
-// When the copy whose next piece is about to be queued has ended at the latest, behind those of its direction, if the link carries
-// a share of what it did before.
+// When the copy that is about to begin has ended at the latest, behind those of its direction, if the link carries a share of what
+// it did before.
 void DevicePager::expect_copy(Move& m) {
     const bool in = m.kind == Move::Kind::fetch;
     std::int64_t begins = now_ns();
@@ -56,7 +56,6 @@ bool DevicePager::copy_piece(Move& m) {
     const Piece piece{device.at, host.at, std::min({device.left, host.left, std::max(most, kLeastPiece)})};
     const CUstream stream = in ? in_stream_ : out_stream_;
     LinkMeter& meter = in ? meter_in_ : meter_out_;
-    expect_copy(m);
     meter.begin(stream, piece.bytes);
     if ((in ? backing_->copy_in(*device.frame, *host.frame, piece, stream) : backing_->copy_out(*host.frame, *device.frame, piece, stream)) != CUDA_SUCCESS) return false;
     meter.end(stream);
@@ -69,6 +68,7 @@ bool DevicePager::copy_piece(Move& m) {
 // Queues the move's copy, as much of it as the link wants now. False: the driver refuses.
 bool DevicePager::begin_copy(Move& m) {
     m.left = m.buffer->capacity;
+    expect_copy(m);
     return copy_piece(m) && record(m, m.kind == Move::Kind::fetch ? in_stream_ : out_stream_) && copy_on(m);
 }
 
