@@ -181,7 +181,7 @@ void Executor::begin_iteration() {
 // Whether it is what `whole_graphs_` was, node by node: it names the same memory, or nearly so. With mutex_ held.
 bool Executor::is_in_pieces(const Course& course) const {
     if (!pieces_.load() || !whole_graphs_ || &course == whole_graphs_.get()) return false;
-    const auto [less, more] = std::minmax(static_cast<double>(course.bytes.value), static_cast<double>(whole_graphs_->bytes.value));
+    const auto [less, more] = std::minmax({static_cast<double>(course.bytes.value), static_cast<double>(whole_graphs_->bytes.value)});
     return more <= kSameMemory * less;
 }
 

@@ -15,10 +15,10 @@ std::size_t StrayWords::note(const interpose::KernelLayout* kernel, std::size_t 
     std::lock_guard lock(mutex_);
     const Table* const old = table_.load(std::memory_order_relaxed);
     if (knows(old)) return 0;
-    auto* const table = old ? new Table(*old) : new Table;
+    auto table = old ? std::make_unique<Table>(*old) : std::make_unique<Table>();
     Offsets& offsets = (*table)[kernel];
     offsets.push_back(at);
-    table_.store(table, std::memory_order_release);
+    table_.store(tables_.emplace_back(std::move(table)).get(), std::memory_order_release);
     return offsets.size();
 }
 

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -36,7 +37,8 @@ class StrayWords {
 
   private:
     using Table = std::unordered_map<const interpose::KernelLayout*, Offsets>;
-    std::atomic<const Table*> table_{nullptr};    // replaced as a whole; old ones stay, for who is reading them
+    std::atomic<const Table*> table_{nullptr};            // replaced as a whole
+    std::vector<std::unique_ptr<const Table>> tables_;    // each that there was, for who is reading it
     std::mutex mutex_;
 };
 
