@@ -71,15 +71,17 @@ bool Executor::find_device() {
     const auto room = device.room();
     bool other = false, another_budget = false;
     for (const CoursePointer& c : courses_) {
-        const Rows& rows = *c->stored_rows();
-        const bool anew = rows.anew;
         if (c->known) make_replayer();
         const auto live = static_cast<std::size_t>(policy::CompiledTrace(c->sequence.plan_trace).peak_live);
-        const bool evicts = std::any_of(rows.entries.begin(), rows.entries.end(), [](const Rows::Entry& e) { return e.kind == pager::Order::Kind::evict; });
-        const bool host = !evicts || static_cast<std::int64_t>(room.host) >= rows.host.value || room.host + room.movable >= live;
-        const bool usable = host && !anew && (rows.replays.empty() || (c->known && all_proven(rows, *c->known)));
-        if (usable && static_cast<std::int64_t>(room.movable) >= rows.peak.value && static_cast<double>(room.budget) <= kMore * static_cast<double>(rows.budget.value)) continue;
-        c->drop_stored();   // the sequence is good: it is planned for anew; `rows` are gone
+        const auto serves = [&](const Rows& rows) {
+            const bool evicts = std::any_of(rows.entries.begin(), rows.entries.end(), [](const Rows::Entry& e) { return e.kind == pager::Order::Kind::evict; });
+            const bool host = !evicts || static_cast<std::int64_t>(room.host) >= rows.host.value || room.host + room.movable >= live;
+            return host && !rows.anew && (rows.replays.empty() || (c->known && all_proven(rows, *c->known))) &&
+                   static_cast<std::int64_t>(room.movable) >= rows.peak.value && static_cast<double>(room.budget) <= kMore * static_cast<double>(rows.budget.value);
+        };
+        const bool anew = c->stored_rows()->anew;
+        if (serves(*c->stored_rows())) continue;
+        c->drop_stored();   // the sequence is good: it is planned for anew
         // Without a plan it would not run at all: it is made as the first iteration begins.
         if (c->known && room.host + room.movable < live) c->stage = Course::Stage::planned, c->planned_at_once = true;
         if (anew && !c->known) c->watch = std::make_unique<WriteWatch>(pager_, c->sequence), watching_.store(true);   // that run may not have come to it
