@@ -60,8 +60,10 @@ def main():
 
     if shutil.which("gdb"):
         inside = [a for p in [PROGRAM] for a in p]
-        # The program gets the library, gdb itself does not.
-        gdb = ["gdb", "-q", "-batch", "-nx", "-ex", "set startup-with-shell off", "-ex", f"set environment LD_PRELOAD {PRELOAD}",
+        # The program gets the library, gdb itself does not. What gdb says of threads goes elsewhere: it writes its lines in
+        # pieces, between which the program's may stand.
+        quiet = [a for what in ("file /dev/null", "redirect on", "enabled on") for a in ("-ex", f"set logging {what}")]
+        gdb = ["gdb", "-q", "-batch", "-nx", *quiet, "-ex", "set startup-with-shell off", "-ex", f"set environment LD_PRELOAD {PRELOAD}",
                "-ex", "handle SIGSEGV nostop noprint pass", "-ex", "run", "--args", *inside]
         case("gdb", gdb, preload=(), clean=lambda text: "".join(l for l in text.splitlines(True) if re.match(r"step|parameters|accuracy", l)))
     else:
