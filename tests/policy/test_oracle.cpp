@@ -16,6 +16,7 @@
 #include "policy/simulator.hpp"
 #include "profiler/trace/trace_io.hpp"
 #include "tests/policy/networks.hpp"
+#include "tests/policy/patience.hpp"
 #include "tests/policy/small_traces.hpp"
 
 using namespace udnnmem;
@@ -157,7 +158,7 @@ TEST_CASE("small networks: near the best of all plans", "[udnn][oracle]") {
         if (best == 0 || best == INT64_MAX) continue;
         PlannerOptions options;
         options.recompute = recompute;
-        options.time_budget = Nanoseconds(60'000'000);
+        options.time_budget = Nanoseconds(static_cast<std::int64_t>(60e6 * tests::patience));
         const auto out = simulate(trace, m, find_planner("udnn")->make_plan(trace, m, options));
         INFO("try " << tries << ": " << out.error);
         REQUIRE(out.valid);
@@ -220,7 +221,7 @@ TEST_CASE("no plan without recompute is faster than the bounds say, where buffer
             m.link_in = m.link_out = 1e7;
             PlannerOptions options;
             options.recompute = false;
-            options.time_budget = Nanoseconds(200'000'000);
+            options.time_budget = Nanoseconds(static_cast<std::int64_t>(200e6 * tests::patience));
             const auto out = simulate(trace, m, find_planner("udnn")->make_plan(trace, m, options));
             INFO(trace.header.name << " at " << share << ": " << out.error);
             REQUIRE(out.valid);

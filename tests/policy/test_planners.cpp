@@ -18,6 +18,7 @@
 #include "policy/simulator.hpp"
 #include "profiler/trace/trace_io.hpp"
 #include "tests/policy/networks.hpp"
+#include "tests/policy/patience.hpp"
 
 using namespace udnnmem;
 using namespace udnnmem::policy;
@@ -197,7 +198,7 @@ TEST_CASE("networks of many shapes are planned for", "[planners][shapes]") {
             for (const Planner& planner : planners()) {
                 const bool ours = &planner == &planners().back();
                 PlannerOptions options;
-                options.time_budget = Nanoseconds(full() ? 10'000'000'000 : 500'000'000);
+                options.time_budget = Nanoseconds(static_cast<std::int64_t>((full() ? 10e9 : 0.5e9) * tests::patience));
                 const Outcome outcome = simulate(trace, machine, planner.make_plan(trace, machine, options));
                 INFO(trace.header.name << " " << share << " " << planner.name << " " << outcome.error);
                 CHECK(outcome.valid);
