@@ -34,7 +34,10 @@ def closed(suite, folder):
     then = f"""
 use()
 for _ in range(1000): time.sleep(0.01) if not os.path.exists("{folder}/trace.jsonl") else None
-taken = [os.readlink(f"/proc/self/fd/{{n}}") for n in range(3) if os.path.islink(f"/proc/self/fd/{{n}}")]
+for _ in range(100):   # while a file of ours is being opened it has such a number
+    taken = [os.readlink(f"/proc/self/fd/{{n}}") for n in range(3) if os.path.islink(f"/proc/self/fd/{{n}}")]
+    if not any("trace" in name or "udnnmem" in name for name in taken): break
+    time.sleep(0.01)
 files = [os.open("{folder}/" + name, os.O_WRONLY | os.O_CREAT, 0o600) for name in "abc"]
 for file in files: os.write(file, b"mine")
 with open("{folder}/taken", "w") as out: out.write(" ".join(taken))
