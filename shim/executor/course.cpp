@@ -123,7 +123,7 @@ void Course::change(const std::string& what, Nanoseconds promised) {
 
 bool Course::compares_with_demand(std::uint64_t& last_tag) {
     const Way& plan = ways_.back();
-    if (stage != Stage::planned || next_ || knows_demand() || !plan.rows || !(plan.compared || improved >= kImproved) || plan.judged_by().size() < kCompared) return false;
+    if (stage != Stage::planned || next_ || needs_drops() || knows_demand() || !plan.rows || !(plan.compared || improved >= kImproved) || plan.judged_by().size() < kCompared) return false;
     if (static_cast<double>(plan.typical().value) <= kFallsShort * static_cast<double>(plan.promised.value)) return false;
     Way& way = ways_.emplace_back();
     way.tag = ++last_tag;

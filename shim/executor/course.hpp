@@ -108,6 +108,8 @@ class Course {
     const std::vector<profiler::Adaptation>& adaptations() const { return adaptations_; }
     // A plan worth keeping for the next start: one that was measured, or came from there. Null: none.
     std::shared_ptr<const Rows> worth_storing() const;
+    // Host memory is too small to run it on demand, with nothing dropped: found as the run began. With the executor's mutex held.
+    bool needs_drops() const { return known && known->needed; }
     // A plan was made for it, whatever became of that. The planning thread's.
     bool had_plan() const { return promised.value > 0; }
     // Once for each plan that comes to be worth storing.

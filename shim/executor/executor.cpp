@@ -206,7 +206,8 @@ void Executor::look_at_memory(Course& course) {
         settings_.say("sequence " + std::to_string(course.id) + " is planned for anew: the budget is " + std::to_string(room.budget) + " bytes, it was planned for with " + std::to_string(then.value));
         course.plan_anew();
         device_->forget_orders();
-        wake(advance_waits_);
+        if (course.needs_drops()) course.stage = Course::Stage::planned, course.planned_at_once = true;
+        else wake(advance_waits_);
     }
 }
 

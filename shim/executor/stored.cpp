@@ -79,11 +79,11 @@ bool Executor::find_device() {
             return host && !rows.anew && (rows.replays.empty() || (c->known && all_proven(rows, *c->known))) &&
                    static_cast<std::int64_t>(room.movable) >= rows.peak.value && static_cast<double>(room.budget) <= kMore * static_cast<double>(rows.budget.value);
         };
+        if (c->known) c->known->needed = room.host + room.movable < live;
         const bool anew = c->stored_rows()->anew;
         if (serves(*c->stored_rows())) continue;
         c->drop_stored();   // the sequence is good: it is planned for anew
-        // Without a plan it would not run at all: it is made as the first iteration begins.
-        if (c->known && room.host + room.movable < live) c->stage = Course::Stage::planned, c->planned_at_once = true;
+        if (c->needs_drops()) c->stage = Course::Stage::planned, c->planned_at_once = true;   // as the first iteration begins
         if (anew && !c->known) c->watch = std::make_unique<WriteWatch>(pager_, c->sequence), watching_.store(true);   // that run may not have come to it
         other = true;
         another_budget |= !anew;
@@ -105,7 +105,6 @@ void Executor::plan_at_once(Course& course) {
     for (const profiler::TraceBuffer& b : course.seen.buffers)
         if (b.persistent || b.alloc_op.value <= 0) others -= std::min(others, static_cast<std::size_t>(b.bytes.value));
     course.elsewhere = Bytes(static_cast<std::int64_t>(others));
-    replayer_.load()->trust(*course.known);
     leave_out_too_large(course);
     auto rows = plan(course, what_is_known(course), machine(course), settings_.first_look, true);
     if (!rows) return;

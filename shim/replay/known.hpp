@@ -76,6 +76,7 @@ struct Known {
     // Of an earlier run: ops whose code is still to be compared with what is run now (Replayer::is_as_stored()).
     std::size_t unseen = 0;
     std::vector<char> seen, others;  // per op: it was; it was another one once
+    bool needed = false;             // the program would not run at all without what is dropped: nothing is tried first, nor run on demand
     Program program;
     std::vector<KnownOp> ops;        // one for each step
 };

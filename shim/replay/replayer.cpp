@@ -80,7 +80,7 @@ Replayer::Drop Replayer::may_drop(std::shared_ptr<Known> known, std::shared_ptr<
     for (const std::int32_t k : part.ops) {
         KnownOp& op = known->ops[static_cast<std::size_t>(k)];
         if (!op.proven || op.captured != iteration || !op.was_submitted(iteration)) return Drop::no;
-        tries |= op.trials > 0;
+        tries |= !known->needed && op.trials > 0;
         frees_then = std::min(frees_then, op.frees_then);
         for (std::uint32_t u = 0; u < op.uses.size(); ++u) {
             if (!op.uses[u].writes || op.uses[u].buffer != logical || pager_.find(op.base(u)) != b) continue;

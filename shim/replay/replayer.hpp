@@ -75,8 +75,6 @@ class Replayer final : public pager::Restorer {
     std::vector<Trials> judge_trials();
     // What was denied is proven no more. True: something was. By the thread that plans.
     bool refuse_denied(Known& known);
-    // No trials: without what is dropped the program would not run at all.
-    void trust(Known& known);
     // Whether there is anything to judge. One load.
     bool tries() const { return tries_.load(std::memory_order_relaxed); }
     // By KnownOp::code: what is never run again, since what it gave once was wrong.

@@ -129,11 +129,6 @@ bool Replayer::refuse_denied(Known& known) {
     return replay::deny(known, codes);
 }
 
-void Replayer::trust(Known& known) {
-    std::lock_guard lock(mutex_);
-    for (KnownOp& op : known.ops) op.trials = 0;
-}
-
 std::set<std::uint64_t> Replayer::denied() {
     std::lock_guard lock(words_mutex_);
     return denied_;

@@ -94,8 +94,8 @@ def unread(suite, command):
     suite.check("0 of 37 ops may be run again; 34: comes from an image that was not read" in done.error, "an image that was not read: refused with the reason", done.tail(12))
 
 
-def with_plan(kind, file, **options):
-    return Run([WORKLOADS / "replays", kind, ITERATIONS], environment(preload=True, SOFTGPU_MEMORY=MEMORY, UDNNMEM_DEBUG="info", UDNNMEM_PLAN=file, **options, **MODEL), limit=120)
+def with_plan(kind, file, model=MODEL, **options):
+    return Run([WORKLOADS / "replays", kind, ITERATIONS], environment(preload=True, SOFTGPU_MEMORY=MEMORY, UDNNMEM_DEBUG="info", UDNNMEM_PLAN=file, **options, **model), limit=120)
 
 
 def machine_code(suite):
@@ -140,6 +140,16 @@ def denied(suite):
         plain = Run([WORKLOADS / "replays", "two_streams", ITERATIONS], environment(SOFTGPU_MEMORY="64MiB", **MODEL)).output
         again = with_plan("two_streams", file, REPLAYS_MACHINE_CODE=1, UDNNMEM_HOST_BUDGET=0)
         suite.check(again.status == 0 and again.output == plain and DROPPED.search(again.error), "untried proofs and no host memory: it runs", again.tail(20))
+        # Ops take longer than they were planned for: other plans are made, that drop what the first one did not. On demand it would end.
+        slower = dict(MODEL, SOFTGPU_TIME="model:1e10:1e10")
+        for link in (MODEL["SOFTGPU_H2D"], MODEL["SOFTGPU_H2D"] / 10):   # by the slower one nothing is moved, and the stored plan serves
+            file.unlink()
+            links = dict(SOFTGPU_H2D=link, SOFTGPU_D2H=link)
+            with_plan("two_streams", file, REPLAYS_MACHINE_CODE=1, model=dict(MODEL, **links))
+            again = with_plan("two_streams", file, REPLAYS_MACHINE_CODE=1, UDNNMEM_HOST_BUDGET=0, model=dict(slower, **links))
+            what = f"no host memory, ops that take longer, links of {link / 1e6:.0f} MB/s"
+            suite.check("another plan: op times differ" in again.error, f"{what}: they are planned for anew", again.tail(20))
+            suite.check(again.status == 0 and again.output == plain and DROPPED.search(again.error), f"{what}: it runs", again.tail(20))
 
 
 if __name__ == "__main__":
