@@ -59,12 +59,11 @@ def main():
         case(f"another dlsym ({names}), driver API", [WORKLOADS / "digits-driver", *PROGRAM[1:]], preload=order)
 
     if shutil.which("gdb"):
-        inside = [a for p in [PROGRAM] for a in p]
         # The program gets the library, gdb itself does not. What gdb says of threads goes elsewhere: it writes its lines in
         # pieces, between which the program's may stand.
         quiet = [a for what in ("file /dev/null", "redirect on", "enabled on") for a in ("-ex", f"set logging {what}")]
         gdb = ["gdb", "-q", "-batch", "-nx", *quiet, "-ex", "set startup-with-shell off", "-ex", f"set environment LD_PRELOAD {PRELOAD}",
-               "-ex", "handle SIGSEGV nostop noprint pass", "-ex", "run", "--args", *inside]
+               "-ex", "handle SIGSEGV nostop noprint pass", "-ex", "run", "--args", *PROGRAM]
         case("gdb", gdb, preload=(), clean=lambda text: "".join(l for l in text.splitlines(True) if re.match(r"step|parameters|accuracy", l)))
     else:
         skipped.append("gdb")
