@@ -40,7 +40,7 @@ Position History::add(const ObservedOp& seen) {
         const std::uint64_t bytes = allocations_[found->second].bytes;
         if (offset >= bytes) return;
         const bool part = touch.mode == Mode::write && (offset > 0 || touch.bytes < bytes);  // the rest is kept: as good as read
-        uses_.push_back({found->second, part ? Mode::read_write : touch.mode, offset});
+        uses_.push_back({found->second, part ? Mode::read_write : touch.mode, touch.word, offset});
     };
     const std::uint32_t within = seen.count < ObservedOp::inline_touches ? seen.count : ObservedOp::inline_touches;
     for (const bool led : {false, true}) {
@@ -51,6 +51,7 @@ Position History::add(const ObservedOp& seen) {
     }
     delete seen.more;
     op.use_count = static_cast<std::uint32_t>(uses_.size()) - op.first_use;
+    if (!forgotten_.empty()) forget_words(op);
     op.first_wait = static_cast<std::uint32_t>(waits_.size());
     if (const auto waiting = waiting_.find(op.stream); waiting != waiting_.end()) {
         waits_.insert(waits_.end(), waiting->second.begin(), waiting->second.end());
@@ -131,17 +132,61 @@ void History::forget_ops() {
     allocations_ = std::move(kept);
 }
 
+// Whether ops so far apart do the same by these two.
+bool History::same(const Use& later, const Use& earlier, Position apart) const {
+    if (later.offset != earlier.offset || later.mode != earlier.mode) return false;
+    if (later.allocation == earlier.allocation) return true;
+    const Allocation &p = allocations_[later.allocation], &q = allocations_[earlier.allocation];
+    return p.bytes == q.bytes && p.born - q.born == apart && p.ordinal == q.ordinal;
+}
+
 bool History::corresponds(Position a, Position b) const {
     const Op &x = op(a), &y = op(b);
     if (x.shape != y.shape || x.name != y.name || x.given != y.given) return false;   // in other streams, perhaps: programs make some anew each time
     const auto later = given(x), earlier = given(y);
-    for (std::size_t i = 0; i < later.size(); ++i) {
-        if (later[i].offset != earlier[i].offset || later[i].mode != earlier[i].mode) return false;
-        if (later[i].allocation == earlier[i].allocation) continue;
-        const Allocation &p = allocations_[later[i].allocation], &q = allocations_[earlier[i].allocation];
-        if (p.bytes != q.bytes || p.born - q.born != a - b || p.ordinal != q.ordinal) return false;
-    }
+    for (std::size_t i = 0; i < later.size(); ++i)
+        if (!same(later[i], earlier[i], a - b)) return false;
     return true;
+}
+
+std::vector<std::uint16_t> History::differing_words(Position a, Position b) const {
+    const Op &x = op(a), &y = op(b);
+    if (x.shape != y.shape || x.name != y.name) return {};
+    const auto later = given(x), earlier = given(y);
+    std::vector<std::uint16_t> words;
+    std::size_t agree = 0;
+    for (std::size_t i = 0, j = 0; i < later.size() || j < earlier.size();) {
+        const bool both = i < later.size() && j < earlier.size();
+        if (both && later[i].word == earlier[j].word) {
+            if (same(later[i], earlier[j], a - b)) ++agree;
+            else if (!later[i].word) return {};
+            else words.push_back(later[i].word);
+            ++i, ++j;
+        } else if (i < later.size() && later[i].word && (j == earlier.size() || !earlier[j].word || later[i].word < earlier[j].word)) {   // in the order of the parameters
+            words.push_back(later[i++].word);
+        } else if (j < earlier.size() && earlier[j].word) {
+            words.push_back(earlier[j++].word);
+        } else {
+            return {};
+        }
+    }
+    if (words.size() > agree) words.clear();
+    return words;
+}
+
+void History::forget_word(const char* kernel, std::uint16_t word) {
+    if (!word || !forgotten_.insert({kernel, word}).second) return;
+    for (Op& op : ops_)
+        if (op.name == kernel) forget_words(op);
+}
+
+void History::forget_words(Op& op) {
+    const auto given = uses_.begin() + op.first_use, led = given + op.given, end = given + op.use_count;
+    const auto stay = std::remove_if(given, led, [&](const Use& u) { return u.word && forgotten_.contains({op.name, u.word}); });
+    const auto gone = static_cast<std::uint32_t>(led - stay);
+    if (!gone) return;
+    std::move(led, end, stay);
+    op.given -= gone, op.use_count -= gone;
 }
 
 }  // namespace udnnmem::profiler

@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "profiler/recorder/observed.hpp"
@@ -33,6 +35,7 @@ class History {
     struct Use {
         std::uint32_t allocation = 0;  // index into allocations()
         Mode mode = Mode::read_write;
+        std::uint16_t word = 0;        // as Touch's
         std::uint64_t offset = 0;      // bytes from its start
     };
     struct Op {
@@ -81,15 +84,23 @@ class History {
     // Whether the ops at `a` and `b` do the same to the same memory, or to memory that was allocated at the same point
     // of each one's past: one iteration and the next. Both known, a > b.
     bool corresponds(Position a, Position b) const;
+    // Where they would but for words of structures: which. They are no more than those that agree. Else none.
+    std::vector<std::uint16_t> differing_words(Position a, Position b) const;
+    // That word of the kernel's parameters is no use of memory, in no op so far and in none to come.
+    void forget_word(const char* kernel, std::uint16_t word);
 
   private:
+    using Word = std::pair<const char*, std::uint16_t>;
     std::vector<Position> before(std::uint64_t stream) const;
+    bool same(const Use& later, const Use& earlier, Position apart) const;
+    void forget_words(Op& op);
 
     Position begin_ = 0;
     std::vector<Op> ops_;
     std::vector<Use> uses_;
     std::vector<Allocation> allocations_;
     std::map<std::uint64_t, std::uint32_t> alive_;  // by address
+    std::set<Word> forgotten_;                      // few
     std::vector<Position> waits_;
     std::unordered_map<std::uint64_t, Position> last_in_;                           // by stream: its last op
     std::unordered_map<std::uint64_t, std::vector<Position>> waiting_, recorded_;   // by stream: what its next op waits for; by event: what comes before it

@@ -59,9 +59,20 @@ bool IterationFinder::lost_before(Candidate& c) const {
     return *c.kin;
 }
 
+// Whether the op is the one a period before, but for what leads somewhere by chance.
+bool IterationFinder::goes_on(const Candidate& c, Position at) {
+    if (history_.corresponds(at, at - c.period)) return true;
+    if (!chance_ || at - c.since < std::clamp(c.period / 4, fewest, sure)) return false;
+    const std::vector<std::uint16_t> words = history_.differing_words(at, at - c.period);
+    const char* const kernel = history_.op(at).name;
+    if (words.empty() || !std::ranges::all_of(words, [&](std::uint16_t word) { return chance_(kernel, word); })) return false;
+    for (const std::uint16_t word : words) history_.forget_word(kernel, word);
+    return history_.corresponds(at, at - c.period);
+}
+
 bool IterationFinder::advance() {
     const Position at = history_.end() - 1;
-    std::erase_if(candidates_, [&](const Candidate& c) { return at - c.period < history_.begin() || !history_.corresponds(at, at - c.period); });
+    std::erase_if(candidates_, [&](const Candidate& c) { return at - c.period < history_.begin() || !goes_on(c, at); });
     propose(at);
     if (period_ && !history_.corresponds(at, at - period_)) {
         lost_ = std::max(lost_, period_);

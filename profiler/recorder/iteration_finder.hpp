@@ -8,12 +8,17 @@
 // again, nor a shorter one of the same kernels, until it has held for `again` times as long, so that the steps of gradient
 // accumulation do not stand for the iteration that they are part of; a long one, for `longest_again` ops and twice: no search
 // goes on for 16 long iterations. What repeats of other kernels, as training after a longer loop that set it up, is found at once.
+//
+// Structures that libraries hand to kernels hold what lay there before where nothing was set, now and then an address. Where an op
+// differs from the one a period before in such words alone, and they lead somewhere by chance, they are forgotten.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "profiler/recorder/history.hpp"
@@ -39,8 +44,12 @@ class IterationFinder {
     static constexpr Position again = 16;
     static constexpr std::size_t most_candidates = 24;
     static constexpr Position under_way = 1024;
+    static constexpr Position sure = 64;   // ops, or a quarter of itself, for which a period has held when words that differ are asked about
 
-    explicit IterationFinder(const History& history, Position longest_again = 1 << 17) : history_(history), longest_again_(longest_again) {}
+    // Whether that word of the kernel's parameters, inside a structure, leads to memory by chance alone.
+    using Chance = std::function<bool(const char* kernel, std::uint16_t word)>;
+
+    explicit IterationFinder(History& history, Position longest_again = 1 << 17, Chance chance = {}) : history_(history), longest_again_(longest_again), chance_(std::move(chance)) {}
 
     // To be called after each op that is added. True if a period was found by this op, and was not known before.
     bool advance();
@@ -61,9 +70,11 @@ class IterationFinder {
     void propose(Position at);
     // Whether it was lost before, or is a part of what was.
     bool lost_before(Candidate& c) const;
+    bool goes_on(const Candidate& c, Position at);
 
-    const History& history_;
+    History& history_;
     const Position longest_again_;
+    const Chance chance_;
     std::vector<Candidate> candidates_;
     std::unordered_map<std::uint64_t, Position> last_;  // by op and memory: where it was last seen
     Position period_ = 0, since_ = 0;

@@ -16,6 +16,7 @@ struct Touch {
     Mode mode = Mode::read_write;
     std::uint64_t bytes = UINT64_MAX;
     bool led = false;           // the op was not given it: a table of addresses that it was given leads there
+    std::uint16_t word = 0;     // where among a kernel's parameters, inside a structure, it was found: its offset; 0: elsewhere, or nobody knows
 };
 
 // event_recorded: `event` on `stream`. stream_waits: `stream` for `event`. host_waited: the host, for `event`, else for what is on

@@ -47,6 +47,7 @@ class Recorder {
         Position watched_least = 2048;    // ... at least so many ops: a few launches in a row that are alike are no iteration
         // When an op began (-1: not known) and how long it took, and its timer back; called from drain().
         std::function<Reading(std::int32_t timer, Nanoseconds& start, Nanoseconds& duration)> read_timer;
+        IterationFinder::Chance chance;  // called from drain(). May be empty: nothing does
         std::function<void(const Iteration&)> found;  // an iteration, each time that one is told; called from drain(). May be empty
         std::function<void()> ended;      // no timer is asked for any more; called once, from drain(). May be empty
         std::function<void()> rests;      // no timer is asked for until the rest is over; called from drain(). May be empty
@@ -146,7 +147,7 @@ class Recorder {
 
     // The consumer's.
     History history_;
-    IterationFinder finder_{history_, settings_.most_ops / 4};
+    IterationFinder finder_{history_, settings_.most_ops / 4, settings_.chance};
     std::deque<Pending> pending_;
     std::deque<Position> marks_;              // the last of them, ascending
     std::uint64_t taken_ = 0;

@@ -54,6 +54,7 @@ struct Naming {
     Touches* touches = nullptr;
     std::span<const Span> own = {};   // of memory outside the arena
     const Launch* launch = nullptr;   // the words are its parameters'
+    StrayWords::Offsets* leading = nullptr;   // those inside structures that lead somewhere; null: nobody counts
 };
 constexpr std::size_t kNoParameter = SIZE_MAX;
 
@@ -67,12 +68,13 @@ constexpr std::size_t kNoParameter = SIZE_MAX;
     if (holds("unmanaged")) n.op.everything = true;
 }
 
-[[gnu::noinline]] void touch(const Naming& n, const Buffer* b, std::uint64_t word, Access access, std::uint64_t bytes) {
-    n.touches->push_back({std::clamp<std::uint64_t>(word, b->base, b->base + b->bytes - 1), access == Access::read ? profiler::Mode::read : access == Access::overwrite ? profiler::Mode::write : profiler::Mode::read_write, bytes});
+[[gnu::noinline]] void touch(const Naming& n, const Buffer* b, std::uint64_t word, Access access, std::uint64_t bytes, std::size_t inside) {
+    const profiler::Mode mode = access == Access::read ? profiler::Mode::read : access == Access::overwrite ? profiler::Mode::write : profiler::Mode::read_write;
+    n.touches->push_back({std::clamp<std::uint64_t>(word, b->base, b->base + b->bytes - 1), mode, bytes, false, static_cast<std::uint16_t>(inside <= UINT16_MAX ? inside : 0)});
 }
 
-// Of each word of each launch: nothing is called as long as nobody records.
-[[gnu::always_inline]] inline void name_word(const Naming& n, std::uint64_t word, Access access = Access::read_write, std::uint64_t bytes = 0, std::size_t offset = kNoParameter) {
+// Of each word of each launch: nothing is called as long as nobody records. `inside`: a structure; else it is all of a parameter.
+[[gnu::always_inline]] inline void name_word(const Naming& n, std::uint64_t word, Access access = Access::read_write, std::uint64_t bytes = 0, std::size_t offset = kNoParameter, bool inside = false) {
     if (!n.pager.in_arena(word)) [[likely]] {
         if (unmanaged_ranges.may_contain(word)) [[unlikely]]
             name_outside(n, word, offset);
@@ -82,7 +84,7 @@ constexpr std::size_t kNoParameter = SIZE_MAX;
     if (!b) return;
     n.op.name(b);
     if (n.touches) [[unlikely]]
-        touch(n, b, word, access, bytes);
+        touch(n, b, word, access, bytes, inside ? offset : 0);
     if (b->slab) n.op.name_in_slab(word);
 }
 
@@ -90,8 +92,10 @@ constexpr std::size_t kNoParameter = SIZE_MAX;
 [[gnu::noinline]] bool names_loosely(const Naming& n, const StrayWords::Offsets* strays, std::uint64_t word, std::size_t offset) {
     Buffer* const b = n.pager.find(word);
     const bool known = strays && std::find(strays->begin(), strays->end(), offset) != strays->end();
-    if (!b || (!b->live && !b->slab)) {
-        if (const std::size_t words = known ? 0 : g_stray_words.note(n.launch->layout, offset))
+    const bool leads = b && (b->live || b->slab);
+    if (leads && n.leading) [[unlikely]] n.leading->push_back(static_cast<std::uint32_t>(offset));
+    if (!leads) {
+        if (const std::size_t words = known ? 0 : g_stray_words.note(n.launch->layout->name, offset))
             log::info("kernel {}: the word at byte {} of its parameters led to freed memory: {}", n.launch->layout->name, offset,
                       words <= StrayWords::most ? "what it leads to only has to be reachable" : "so have many, all of them count again");
         return known;
@@ -104,12 +108,12 @@ constexpr std::size_t kNoParameter = SIZE_MAX;
 
 // Pointers inside a parameter are aligned to 8 bytes of the parameter buffer.
 inline void scan(const Naming& n, const char* data, std::size_t offset, std::size_t bytes, bool structure = false) {
-    const StrayWords::Offsets* const strays = structure ? g_stray_words.of(n.launch->layout) : nullptr;
+    const StrayWords::Offsets* const strays = structure ? g_stray_words.of(n.launch->layout->name) : nullptr;
     for (std::size_t at = (8 - offset % 8) % 8; at + 8 <= bytes; at += 8) {
         std::uint64_t word;
         std::memcpy(&word, data + at, 8);
         if (structure && n.pager.in_arena(word) && names_loosely(n, strays, word, offset + at)) [[unlikely]] continue;
-        name_word(n, word, Access::read_write, 0, offset + at);
+        name_word(n, word, Access::read_write, 0, offset + at, structure);
     }
     if (bytes >= kTensorMapBytes && g_any_tensor_map.load(std::memory_order_relaxed)) [[unlikely]] {
         std::lock_guard lock(g_tensor_maps_mutex);
@@ -131,6 +135,8 @@ inline void scan(const Naming& n, const char* data, std::size_t offset, std::siz
         return;
     }
     if (!launch.params) return;
+    StrayWords::Offsets leading;
+    if (n.touches) [[unlikely]] n.leading = &leading;
     std::size_t i = 0;
     for (const auto& param : launch.layout->params) {
         if (param.size == 8 && param.offset % 8 == 0) {
@@ -142,6 +148,7 @@ inline void scan(const Naming& n, const char* data, std::size_t offset, std::siz
         }
         ++i;
     }
+    if (n.leading) [[unlikely]] g_stray_words.count(launch.layout->name, leading);
 }
 
 // Where the host can read what is at `address`; null: nowhere. A pointer that the driver does not know is ordinary memory, or where the call
@@ -294,6 +301,12 @@ void name_part(const Naming& n, const Work& whole, const Work& work) {
 }  // namespace
 
 void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches* touches, std::span<const Span> own) { name_part({pager, op, touches, own}, work, work); }
+
+bool leads_by_chance(const char* kernel, std::uint16_t word) {
+    if (!g_stray_words.varies(kernel, word)) return false;
+    log::info("kernel {}: the word at byte {} of its parameters leads somewhere now and then, each time elsewhere: what it leads to only has to be reachable", kernel, word);
+    return true;
+}
 
 void drop_repeats(pager::Op& op) {
     if (op.more.empty()) [[likely]] return;

@@ -66,7 +66,7 @@ void merge(Touches& touches) {
     std::unordered_set<std::uint64_t> seen;
     std::stable_partition(touches.begin(), touches.end(), [](const profiler::Touch& t) { return !t.led; });
     std::erase_if(touches, [&](const profiler::Touch& t) { return !seen.insert(t.address).second; });
-    for (profiler::Touch& t : touches) t.mode = profiler::Mode::read_write;
+    for (profiler::Touch& t : touches) t.mode = profiler::Mode::read_write, t.word = 0;
 }
 
 // Another thread that a host function wakes may wait for the stream, and would not wait for nodes that are still to be issued.

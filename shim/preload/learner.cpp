@@ -35,6 +35,7 @@ Learner::~Learner() { stop(); }
 profiler::Recorder::Settings Learner::settings(Found found, std::function<bool()> spare) {
     profiler::Recorder::Settings s;
     s.spare = std::move(spare);
+    s.chance = leads_by_chance;
     s.read_timer = [this](std::int32_t timer, Nanoseconds& begin, Nanoseconds& duration) { return timers.read(timer, begin, duration); };
     // Longer iterations are timed by events: what CUPTI costs is not for them to pay.
     s.found = [this, tell = std::move(found)](const profiler::Iteration& iteration) {

@@ -175,6 +175,11 @@ struct Chain {
       if (iteration == 0 && l == 0) CHECK(cuMemAlloc(&old, g_words * 4)), CHECK(cuMemFree(old));
       launch("by_struct", std::array<unsigned long long, 4>{3, in, old, out}, g_words, salt);
     }
+    else if (kind == "garbage") {   // likewise, but now and then, and of memory that is there
+      const int n = iteration * kLayers + l;
+      const CUdeviceptr others[] = {input, in, out, 12345};
+      launch("by_struct", std::array<unsigned long long, 4>{3, in, n % (kLayers + 1) == 5 ? others[n / 7 % 3] : n % 3 ? 0x1234567 : 0, out}, g_words, salt);
+    }
     else if (kind == "aliasing") launch("aliasing", out, in, in, out, g_words, salt);
     else if (kind == "address") activation(l ? "undo_address" : "address", in, out);
     else if (kind == "much_shared") {
