@@ -156,6 +156,8 @@ def main():
     if options.exact:
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.cudnn.benchmark = False
+        for fused in ("flash", "mem_efficient", "cudnn"):   # whose gradients come in another order each time
+            getattr(torch.backends.cuda, f"enable_{fused}_sdp", bool)(False)
     torch.manual_seed(1)
     device = "cpu" if options.cpu else "cuda"
     losses, marks = [], []
