@@ -196,6 +196,7 @@ class Executor {
     void set_stage(Course& course, Course::Stage stage);
     profiler::Trace what_is_known(const Course& course);
     void wake(bool& why);
+    Nanoseconds slow_mapping();
     policy::Machine machine(const Course& course);
     // learning.cpp
     void learn(const profiler::Iteration& iteration, pager::DevicePager& device);

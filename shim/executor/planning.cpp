@@ -18,9 +18,9 @@ namespace {
 
 // Costs of this executor on a card: frames are taken when an op is launched, some ops ahead of the device (so many that it
 // has work meanwhile), and a move is noticed by a mover that looks every now and then. With none ahead, an op that takes memory
-// is submitted only when the op before it has ended: the device waits for kSubmission.
-constexpr int kLeastAhead = 2, kMostAhead = 8;
-constexpr Nanoseconds kWorkAhead{400'000}, kSubmission{20'000};
+// is submitted only when the op before it has ended: the device waits for kSubmission, and where the driver is slow to map memory, for that.
+constexpr int kLeastAhead = 2, kMostAhead = 8, kMostAheadOfMapping = 16;
+constexpr Nanoseconds kWorkAhead{400'000}, kSubmission{20'000}, kSlowMapping{100'000};
 constexpr Nanoseconds kTurnaround{100'000}, kLatency{50'000};
 constexpr double kAssumedLink = 12e9;     // bytes per second, until the first moves were timed
 constexpr double kFewerAhead = 1.02;      // fewer ops ready ahead of the device have to promise so much
@@ -83,6 +83,12 @@ void Executor::leave_out_too_large(Course& course) {
                   " of them stay where they are, and " + (ops.size() > 1 ? "they run" : "it runs") + " from host frames");
 }
 
+// What the driver takes to map the memory of a new buffer, where that is much.
+Nanoseconds Executor::slow_mapping() {
+    const Nanoseconds mapping(device_->room().first_map_ns);
+    return mapping > kSlowMapping ? mapping : Nanoseconds(0);
+}
+
 policy::Machine Executor::machine(const Course& course) {
     const profiler::Trace& trace = course.seen;
     const auto room = device_->room();
@@ -97,7 +103,9 @@ policy::Machine Executor::machine(const Course& course) {
     m.link_out = room.out > 0 ? course.links * room.out : m.link_in;
     m.link_latency = scaled(kLatency, course.costs);
     const std::int64_t typical = trace.header.ideal.value / static_cast<std::int64_t>(std::max<std::size_t>(1, trace.ops.size()));
-    m.lookahead = static_cast<int>(std::clamp<std::int64_t>(kWorkAhead.value / std::max<std::int64_t>(1, typical), kLeastAhead, kMostAhead));
+    const Nanoseconds mapping = slow_mapping();
+    const std::int64_t ops = std::max(kWorkAhead, mapping).value / std::max<std::int64_t>(1, typical);
+    m.lookahead = static_cast<int>(std::clamp<std::int64_t>(ops, kLeastAhead, mapping > kWorkAhead ? kMostAheadOfMapping : kMostAhead));
     m.turnaround = scaled(kTurnaround, course.costs);
     if (replay::Replayer* const replayer = replayer_.load(); replayer && settings_.verify_replay > 0) m.hash_rate = replayer->work().hash_rate() / settings_.verify_replay;
     return m;
@@ -115,12 +123,12 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     policy::SettledPlan made;
     policy::Outcome outcome;
     Nanoseconds least;
-    const Nanoseconds submissions(takers(trace) * kSubmission.value);
+    const std::int64_t taking = takers(trace), mapping = slow_mapping().value, typical = trace.header.ideal.value / static_cast<std::int64_t>(std::max<std::size_t>(1, trace.ops.size()));
     const auto consider = [&](const policy::Machine& tried, Nanoseconds budget) {
         options.time_budget = budget;
         policy::SettledPlan found = policy::settle_tails(trace, settings_.planner->make_plan(trace, tried, options), recompute);
         const policy::Outcome promised = policy::simulate(trace, tried, found.plan);
-        const Nanoseconds takes = promised.time + (tried.lookahead ? Nanoseconds(0) : submissions);
+        const Nanoseconds takes = promised.time + Nanoseconds(taking * (std::max<std::int64_t>(0, mapping - tried.lookahead * typical) + (tried.lookahead ? 0 : kSubmission.value)));
         const double handicap = tried.lookahead < at_work.lookahead ? kFewerAhead : 1;
         if (promised.valid && (!outcome.valid || handicap * static_cast<double>(takes.value) < static_cast<double>(least.value)))
             at_work = tried, made = std::move(found), outcome = promised, least = takes;

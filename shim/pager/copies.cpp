@@ -7,7 +7,8 @@ namespace udnnmem::pager {
 namespace {
 constexpr double kPatience = 4;            // a copy may take so much longer than its bytes at the link's rate
 constexpr double kSlowLink = 1e9;          // bytes per second, of a link that was not measured
-constexpr double kWaitingSeconds = 4e-4;   // of copies behind the one in progress: longer than the mover sleeps
+constexpr double kWaitingSeconds = 4e-4;   // of copies behind the one in progress: longer than the mover sleeps ...
+constexpr double kMostWaiting = 4e-3;      // ... and than it is away for a call that changes a mapping, as far as that goes
 constexpr double kPieceSeconds = 2e-4;
 constexpr std::size_t kLeastPiece = 64 << 10;
 
@@ -29,7 +30,8 @@ double or_slow(double rate) { return rate > 0 ? rate : kSlowLink; }
 bool DevicePager::link_wants(bool in) {
     if (requests_.empty() && pager_.context_waits().for_copies_only(pager_.streams())) return false;
     CopyQueue& queue = in ? copies_in_ : copies_out_;
-    return static_cast<double>(queue.waiting()) < kWaitingSeconds * or_slow(in ? rate_in() : rate_out());
+    const double seconds = std::clamp(1e-9 * static_cast<double>(slow_remap_ns_), kWaitingSeconds, kMostWaiting);
+    return static_cast<double>(queue.waiting()) < seconds * or_slow(in ? rate_in() : rate_out());
 }
 
 // When the copy that is about to begin has ended at the latest, behind those of its direction, if the link carries a share of what

@@ -14,6 +14,7 @@
 #include <cuda.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -189,6 +190,7 @@ class DevicePager {
     struct Room {
         std::size_t movable, budget, host;
         double in, out;
+        std::int64_t first_map_ns;   // what giving a buffer its first memory takes, as a rule; 0: not known
     };
     Room room();
     LinkSpeeds link();
@@ -422,6 +424,9 @@ class DevicePager {
     bool unlanded_ = false;                // an eviction has left a range unmapped since land_next() found none
     int frozen_ = 0;                       // granted ops that may touch anything and are not submitted yet
     bool over_budget_warned_ = false, long_wait_warned_ = false;
+    std::array<std::int64_t, 32> first_maps_ns_{};   // what giving buffers their first memory took, of the last
+    std::size_t first_maps_ = 0;
+    std::int64_t slow_remap_ns_ = 0;   // what the slower of the mover's last calls that change mappings took
     std::int64_t last_progress_ns_ = 0;
     std::int64_t last_moved_ns_ = 0;       // when memory last changed its place; moves that only begin, or are called off, do not count
     std::int64_t fired_ns_ = 0;            // when a deadline fired last

@@ -51,7 +51,9 @@ DevicePager::Room DevicePager::room() {
     Lock lock(mutex_);
     const std::size_t fixed = fixed_bytes();
     const std::size_t budget = device_pool_->budget();
-    return {budget > fixed ? budget - fixed : 0, budget, host_pool_->budget(), rate_in(), rate_out()};
+    auto maps = first_maps_ns_;
+    std::ranges::nth_element(maps, maps.begin() + maps.size() / 2);
+    return {budget > fixed ? budget - fixed : 0, budget, host_pool_->budget(), rate_in(), rate_out(), first_maps_ < maps.size() ? 0 : maps[maps.size() / 2]};
 }
 
 LinkSpeeds DevicePager::link() {

@@ -8,6 +8,7 @@
 
 namespace udnnmem::pager {
 namespace {
+constexpr std::chrono::microseconds kLook(200), kLookForOthers(50);   // between looks at what moves; while a launch waits
 constexpr int kGiveWay = 64;   // looks at whether a thread that wants the mutex has it, before the mover takes it again
 }
 
@@ -59,7 +60,7 @@ void DevicePager::run() {
             mover_asleep_.store(false, std::memory_order_relaxed);
         } else {
             let_go([&] { mover_wake_.wait_for(lock, backoff); });
-            backoff = std::min(backoff * 2, std::chrono::microseconds(200));
+            backoff = std::min(backoff * 2, requests_.empty() ? kLook : kLookForOthers);
         }
     }
     // Moves in flight are left as they are: the process is ending.

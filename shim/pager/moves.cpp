@@ -5,6 +5,10 @@
 #include "shim/pager/rules.hpp"
 
 namespace udnnmem::pager {
+namespace {
+constexpr std::int64_t kRemembered = 64;   // calls that change mappings, after which a slow one counts for little
+}
+
 // After the move's stream has passed. False: the search found a way to the buffer, the move starts over.
 bool DevicePager::settled(Move& m) {
     if (m.search < 0) return true;
@@ -47,8 +51,11 @@ CUresult DevicePager::remap(Buffer* b, Call call) {
     const bool moving = std::exchange(b->moving, true);
     away_ = true;
     lock->unlock();
+    const std::int64_t begin = now_ns();
     const CUresult result = call();
+    const std::int64_t took = now_ns() - begin;
     lock->lock();
+    slow_remap_ns_ = std::max(took, slow_remap_ns_ - slow_remap_ns_ / kRemembered);
     away_ = false;
     movers_lock_ = lock;
     b->moving = moving;

@@ -394,11 +394,13 @@ CUresult DevicePager::let_in(Buffer* b, bool by_cpu) {
 }
 
 CUresult DevicePager::map_now(Buffer* b, std::vector<Frame*> frames) {
+    const std::int64_t begin = now_ns();
     const CUresult result = map(b, frames);
     if (result != CUDA_SUCCESS) {
         device_pool_->give_back(frames);
         return result;
     }
+    first_maps_ns_[first_maps_++ % first_maps_ns_.size()] = now_ns() - begin;
     b->device_frames = std::move(frames);
     b->residency = Residency::device;
     last_progress_ns_ = now_ns();
