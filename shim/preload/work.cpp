@@ -106,6 +106,7 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
     op.by_cpu = !op.kernel;
     executor::Executor* plan = plan_of(*s, w.stream);
     executor::Executor::Place place;
+    std::uint64_t shape = 0;
     if (plan && (w.kind == WorkKind::memop || w.kind == WorkKind::host)) plan->gating();
     try {
         for (std::uint32_t i = 1; i < w.part_count; ++i) op.also.push_back(&p.streams().slot(w.parts[i].stream));
@@ -118,9 +119,10 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
             if (!op.loose_count) return submit();
             if (plan) plan->untold(), plan = nullptr;   // the recorder is not told of it either
         }
+        if (plan || seen.touches()) shape = shape_of(w);
         const WorkLaunch launch(w);
         CUresult ready = CUDA_SUCCESS;
-        if (plan) place = plan->before(name_of(w), shape_of(w), op), ready = plan->compute_again(place, op, w.launch || w.fill || w.kind == WorkKind::copy ? &launch : nullptr);
+        if (plan) place = plan->before(name_of(w), shape, op), ready = plan->compute_again(place, op, w.launch || w.fill || w.kind == WorkKind::copy ? &launch : nullptr);
         if (ready == CUDA_SUCCESS) ready = entered.enter();
         if (ready == CUDA_SUCCESS) ready = follow_replays(*s, op);
         if (ready != CUDA_SUCCESS) return explained(*s, op, name_of(w), ready);
@@ -134,7 +136,7 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
     const CUresult result = submit();
     drivers = true;
     if (plan && result == CUDA_SUCCESS) plan->submitted(place, op);
-    seen.submitted(name_of(w), shape_of(w), host_waits(p, w), result);
+    if (seen.touches()) seen.submitted(name_of(w), shape, host_waits(p, w), result);
     if (op.captured && s->learning()) captured::note(w.stream);
     entered.leave(result);
     if (plan && result == CUDA_SUCCESS) plan->after(place, op);
