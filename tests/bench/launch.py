@@ -4,23 +4,31 @@ their launches. While it looks for the iteration that is another figure: by the 
 found; with eight, whose launches come in another order each time, there is none, and the search rests. Undisturbed is the fastest tenth of
 the rounds, of the best run of each kind: on some machines all times come in two kinds, one about half as long again, for a reason that is not
 known. It says what a launch can cost, not what it does cost: that is the median.
+What it adds while a plan holds is told of launches in the middle of stretches where the plan moves nothing (launch_by_plan): all of it,
+the plan's part and the pager's. Runs that went on demand, or gave their plan up, do not count.
 The software GPU allocates for each launch, and what that costs with glibc depends on what has become of the heap: all runs use jemalloc.
 """
 import json, pathlib, statistics, subprocess, sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.e2e.harness import BUILD, environment
+from tests.e2e.harness import BUILD, FOLLOWED, environment
 
 
 JEMALLOC = "libjemalloc.so.2"
 ROUNDS = {1: 400, 8: 600}   # of 100 launches a thread: by half of them the search is over, or rests
 
 
-def measure(preload, threads, **options):
-    """ns a launch: of the first launches, which are fewer than are watched for an iteration, of the last half, of its fastest tenth."""
-    env = environment(preload=preload, SOFTGPU_MEMORY="1GiB", UDNNMEM_QUIET=1, **options)
+GROUPS, GROUP = 3, 2 << 20   # of buffers, and bytes of one; a plan has memory for two
+PLANNED = 900                # rounds, of which one iteration takes as many as there are groups
+
+
+def measure(preload, threads, rounds=None, groups=1, **options):
+    """ns a launch: of the first launches, which are fewer than are watched for an iteration, of the last half, of its fastest tenth.
+    And how many iterations were followed, and by plan."""
+    env = environment(preload=preload, SOFTGPU_MEMORY="1GiB", UDNNMEM_DEBUG="info", **options)
     env["LD_PRELOAD"] = ":".join(filter(None, (env.get("LD_PRELOAD"), JEMALLOC)))
-    done = subprocess.run([str(BUILD / "tests/launch_path"), str(ROUNDS[threads]), str(threads)], env=env, capture_output=True, text=True, check=True)
-    return tuple(map(float, done.stdout.split()))[1:]
+    done = subprocess.run([str(BUILD / "tests/launch_path"), str(rounds or ROUNDS[threads]), str(threads), str(groups)], env=env, capture_output=True, text=True, check=True)
+    followed = FOLLOWED.search(done.stderr)
+    return tuple(map(float, done.stdout.split()))[1:], tuple(map(int, followed.groups()[:2])) if followed else (0, 0)
 
 
 def figure(name, value, unit, goal=None):
@@ -29,13 +37,25 @@ def figure(name, value, unit, goal=None):
 
 def main():
     for threads, name, goal in ((1, "launch", 300), (8, "launch_8_threads", 600)):
-        runs = [(measure(False, threads), measure(True, threads), measure(True, threads, UDNNMEM_POLICY="demand")) for _ in range(9)]   # the last: nothing is learned, no trace
+        runs = [(measure(False, threads)[0], measure(True, threads)[0], measure(True, threads, UDNNMEM_POLICY="demand")[0]) for _ in range(9)]   # the last: nothing is learned, no trace
         figure(f"{name}_native_ns", statistics.median(a[1] for a, _, _ in runs), "ns")
         figure(f"{name}_added_ns", statistics.median(b[1] - a[1] for a, b, _ in runs), "ns", goal)
         figure(f"{name}_added_undisturbed_ns", min(b[2] for _, b, _ in runs) - min(a[2] for a, _, _ in runs), "ns", goal)
         figure(f"{name}_ratio", statistics.median(b[1] / a[1] for a, b, _ in runs), "")
         figure(f"{name}_learning_added_ns", statistics.median(b[0] - c[0] for _, b, c in runs), "ns")
         figure(f"{name}_after_learning_ratio", statistics.median(b[1] / c[1] for _, b, c in runs), "", 1.05 if threads == 1 else None)
+    by_plan(9)
+
+
+def by_plan(pairs):
+    options = dict(UDNNMEM_BUDGET=2 * GROUP, UDNNMEM_RECOMPUTE="off", UDNNMEM_TEST_LOOK_MS=200)
+    runs = [(measure(False, 1, PLANNED, GROUPS)[0], *measure(True, 1, PLANNED, GROUPS, **options)) for _ in range(pairs)]
+    held = [(a, b) for a, b, (followed, by) in runs if followed > PLANNED // GROUPS // 2 and by > 0.95 * followed]
+    print(f"launch_by_plan: {len(held)} of {pairs} runs by plan", file=sys.stderr)
+    if not held:
+        return
+    figure("launch_by_plan_added_ns", statistics.median(b[1] - a[1] for a, b in held), "ns", 300)
+    figure("launch_by_plan_added_undisturbed_ns", min(b[2] for _, b in held) - min(a[2] for a, _ in held), "ns", 300)
 
 
 if __name__ == "__main__":

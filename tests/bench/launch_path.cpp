@@ -4,13 +4,17 @@
 // that the software GPU's threads have woken up for that before. Prints nanoseconds: of all rounds, of the first tenth, of the
 // last half, and of that half the fastest tenth. With THREADS > 1 that many threads launch at the same time, each on a stream of
 // its own, and the medians are over all.
-//   launch_path [ROUNDS [THREADS]]
+// With GROUPS > 1 each thread has as many groups of buffers, and its rounds take turns with them; the time is that of the middle
+// of a round then, where a plan for less memory than they need has nothing to move.
+//   launch_path [ROUNDS [THREADS [GROUPS]]]
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
 #include <vector>
 #include "tests/workloads/small/driver_program.hpp"
+
+constexpr int kTimed = 100, kAtEnds = 10;   // launches
 
 enum Stream : int { free_to_run, held, released };
 
@@ -22,7 +26,7 @@ static void hold(void* stream) {
 }
 
 int main(int argc, char** argv) {
-  const unsigned rounds = argument(argc, argv, 1, 200), threads = argument(argc, argv, 2, 1);
+  const unsigned rounds = argument(argc, argv, 1, 200), threads = argument(argc, argv, 2, 1), groups = argument(argc, argv, 3, 1);
   Program p;
   CUfunction nothing;
   CHECK(cuModuleGetFunction(&nothing, p.module, "nothing"));
@@ -30,27 +34,34 @@ int main(int argc, char** argv) {
   std::atomic<unsigned> ready{0};
   auto body = [&](unsigned t) {
     CHECK(cuCtxSetCurrent(p.context));
-    CUdeviceptr a[8];
+    std::vector<CUdeviceptr> a(8 * groups);
     for (CUdeviceptr& b : a) {
       b = p.allocate(1 << 18);
       CHECK(cuMemsetD32(b, 0, 1 << 16));
     }
     CUstream s;
     CHECK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-    void* list[] = {&a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &a[6], &a[7]};
     ready++;
     while (ready < threads) std::this_thread::yield();
     std::atomic<Stream> stream;
     for (unsigned r = 0; r < rounds; r++) {
+      CUdeviceptr* const b = &a[r % groups * 8];
+      void* list[] = {b, b + 1, b + 2, b + 3, b + 4, b + 5, b + 6, b + 7};
+      unsigned shared = 0;
+      const auto launch = [&](int times) {
+        for (int i = 0; i < times; i++, shared += 4 * (groups > 1)) CHECK(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, shared, s, list, nullptr));
+      };
+      if (groups > 1) launch(kAtEnds);
       stream = free_to_run;
       CHECK(cuLaunchHostFunc(s, hold, &stream));
       stream.wait(free_to_run);
       const auto start = std::chrono::steady_clock::now();
-      for (int i = 0; i < 100; i++) CHECK(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, s, list, nullptr));
+      launch(kTimed);
       const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
-      times[t].push_back(took.count() / 100);
       stream = released;
       stream.notify_one();
+      if (groups > 1) launch(kAtEnds);
+      times[t].push_back(took.count() / kTimed);
       CHECK(cuStreamSynchronize(s));
     }
   };
