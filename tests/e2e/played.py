@@ -8,9 +8,10 @@ more than MOST times what the simulator promised, without a deadline of the prog
 holds much for long, and one that makes and frees much while its program runs far ahead of the device; with UDNNMEM_TEST_FULL=1 every
 trace at two links, and their times against the lower bounds of tests/traces (reference.tsv, bounds.tsv): the geometric mean is to be at
 least ETA_BOUND.
-`played.py [--recompute] [--mapping=CREATE:ACCESS:UNMAP] TRACE LINK...` plays one at the links given, in bytes per second; only with
---recompute, for more iterations, may buffers be dropped and computed again; with --mapping the driver's calls that make memory and map
-it take so many ns each (ACCESS and UNMAP for each frame mapped there), as on a card, which no promise reckons with so far.
+`played.py [--recompute] [--mapping=CREATE:ACCESS:UNMAP] [--host=NS] TRACE LINK...` plays one at the links given, in bytes per second; only
+with --recompute, for more iterations, may buffers be dropped and computed again; with --mapping the driver's calls that make memory and map
+it take so many ns each (ACCESS and UNMAP for each frame mapped there), and with --host the program itself so many before each op, as on a
+card: no promise reckons with either so far.
 """
 import csv, json, pathlib, re, statistics, subprocess, sys, tempfile
 
@@ -84,14 +85,14 @@ def virtual_ms(run):
 class Played:
     """A run under the library in `share` of the memory that the network needs, and the same without it. Times in ms."""
 
-    def __init__(self, path, link, share=0.5, iterations=ITERATIONS, recompute=False, mapping="", **options):
+    def __init__(self, path, link, share=0.5, iterations=ITERATIONS, recompute=False, mapping="", host=0, **options):
         program = Program(path)
         self.memory, self.ideal = int(program.peak * share), program.ideal_ns / 1e6
         with tempfile.TemporaryDirectory() as folder:
             source = pathlib.Path(folder) / "program"
             source.write_text(program.text)
             on = dict(device(folder, link), SOFTGPU_MAPPING=mapping)
-            run = lambda **more: Run([WORKLOADS / "player", source, iterations], environment(**on, **more), limit=3600 if FULL else 300)
+            run = lambda **more: Run([WORKLOADS / "player", source, iterations, *([host] if host else [])], environment(**on, **more), limit=3600 if FULL else 300)
             trace = pathlib.Path(folder) / "run.jsonl"
             self.done = run(preload=True, UDNNMEM_TRACE=trace, **self._budget(program), UDNNMEM_DEBUG="info", UDNNMEM_RECOMPUTE="auto" if recompute else "off", **options)
             self.plain = run(SOFTGPU_MEMORY=2 * program.peak)
@@ -120,7 +121,7 @@ def asked(arguments):
     """[(trace, link)] as named on the command line."""
     path, *links = arguments
     if path.startswith("-"):
-        refuse(f"{path}: expected [--recompute] [--mapping=CREATE:ACCESS:UNMAP] TRACE LINK..., links in bytes per second (55e9); --help says more")
+        refuse(f"{path}: expected [--recompute] [--mapping=CREATE:ACCESS:UNMAP] [--host=NS] TRACE LINK..., links in bytes per second (55e9); --help says more")
     if not pathlib.Path(path).is_file():
         refuse(f"{path}: no such file: name a trace of one iteration, as under tests/traces")
     try:
@@ -143,14 +144,15 @@ def main():
     networks = sorted(path for path in (ROOT / "tests/traces").glob("*.jsonl.zst") if not path.name.startswith("tinygrad-"))
     cases = [(path, link) for path in networks for link in (55e9, 15.75e9)] if FULL else [(ROOT / f"tests/traces/{name}.jsonl.zst", 55e9) for name in ("moe8-b24-roofline", "resnet152-b256-modern")]
     recompute = "--recompute" in sys.argv
-    mapping = next((a.split("=", 1)[1] for a in sys.argv if a.startswith("--mapping=")), "")
-    arguments = [a for a in sys.argv[1:] if a != "--recompute" and not a.startswith("--mapping=")]
+    value = lambda flag: next((a.split("=", 1)[1] for a in sys.argv if a.startswith(flag + "=")), "")
+    mapping, host = value("--mapping"), int(value("--host") or 0)
+    arguments = [a for a in sys.argv[1:] if a != "--recompute" and not a.startswith(("--mapping=", "--host="))]
     if arguments:
         cases = asked(arguments)
     bounds, eta = lower_bounds(), []
     for path, link in cases:
-        kept = lambda p: p.planned >= 3 and (mapping or p.by_plan <= MOST * p.promised) and p.deadlines == 0
-        p = settled(lambda p: kept(p) or p.done.status != 0, lambda: Played(path, link, iterations=5 * ITERATIONS if recompute else ITERATIONS, recompute=recompute, mapping=mapping))
+        kept = lambda p: p.planned >= 3 and (mapping or host or p.by_plan <= MOST * p.promised) and p.deadlines == 0
+        p = settled(lambda p: kept(p) or p.done.status != 0, lambda: Played(path, link, iterations=5 * ITERATIONS if recompute else ITERATIONS, recompute=recompute, mapping=mapping, host=host))
         network = path.name.split(".jsonl")[0]
         what, report = f"{network} at {link / 1e9:g} GB/s", p.done.report or {}
         bound = None if recompute else bounds.get((network, link / 1e9))   # of moves alone

@@ -36,6 +36,8 @@ struct softgpu_watcher {
 void softgpu_watch(const struct softgpu_watcher* watcher);
 /* Now, on that clock. */
 int64_t softgpu_now(void);
+/* The calling thread takes so long, on that clock where it is modelled: what a program does between two calls. */
+void softgpu_spend(int64_t ns);
 /* Sets the peaks to what is held now. */
 void softgpu_reset_peaks(void);
 

@@ -403,4 +403,5 @@ void tell_leaving() {
 }  // namespace softgpu
 
 extern "C" __attribute__((visibility("default"))) void softgpu_watch(const struct softgpu_watcher* watcher) { softgpu::watcher = watcher; }
+extern "C" __attribute__((visibility("default"))) void softgpu_spend(std::int64_t ns) { softgpu::spend(ns); }
 extern "C" __attribute__((visibility("default"))) std::int64_t softgpu_now(void) { return softgpu::modelled() ? softgpu::virtual_now() : softgpu::now_ns(); }

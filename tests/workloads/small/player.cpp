@@ -1,9 +1,12 @@
-// player PROGRAM ITERATIONS: plays an iteration's ops and allocations from a text file, as a framework with a stream-ordered
+// player PROGRAM ITERATIONS [NS]: plays an iteration's ops and allocations from a text file, as a framework with a stream-ordered
 // allocator would: one stream, buffers born before their first op and freed after their last. Prints a checksum of the
-// persistent buffers after the last iteration.
+// persistent buffers after the last iteration. Before each op the program itself takes NS on the modelled clock.
 //
 // PROGRAM: lines `buffer WORDS` (32-bit ones, numbered from 0; the first `persistent N` of them live throughout), then for
 // each op `op NS BORN... ; READ... ; WRITTEN... ; DIES...`.
+#include <dlfcn.h>
+
+#include <cstdint>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -67,6 +70,8 @@ int main(int argc, char** argv) {
   CHECK(cuDeviceGetDefaultMemPool(&pool, p.device));
   unsigned long long keep = ~0ull;
   CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+  const auto spend = reinterpret_cast<void (*)(int64_t)>(argc > 3 ? dlsym(RTLD_DEFAULT, "softgpu_spend") : nullptr);
+  const long long between = argc > 3 ? atoll(argv[3]) : 0;
   std::vector<CUdeviceptr> at(words.size());
   auto allocate = [&](size_t b) { CHECK(cuMemAllocAsync(&at[b], words[b] * 4ul, stream)); };
   for (size_t b = 0; b < persistent; b++) {
@@ -76,6 +81,7 @@ int main(int argc, char** argv) {
   for (int i = 0; i < atoi(argv[2]); i++) {
     for (size_t k = 0; k < ops.size(); k++) {
       Op& op = ops[k];
+      if (spend) spend(between);
       for (int b : op.part[0]) {
         allocate(b);
       }
