@@ -368,6 +368,7 @@ class DevicePager {
     std::size_t bytes_granted() const;
     std::size_t bytes_freed_in_use(std::size_t most);
     // `for_all`: that and what the same op needs beside it.
+    bool lacks_first_memory_alone(const Request&) const;
     bool make_room(std::size_t bytes, std::size_t for_all, std::size_t freed = 0);
     bool turn_budget();
     bool release_parked(std::size_t bytes);

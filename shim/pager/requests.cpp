@@ -17,13 +17,32 @@ constexpr std::int64_t kGivenUp = 120;   // ... after which, without any progres
 constexpr std::int64_t kLongestDeadline = 10'000'000'000;   // ... but what was measured may have waited for something itself
 }
 
+// Whether nobody else waits and it needs nothing but memory for new buffers, which there is: then its thread maps it without a word to
+// the mover, for being woken and waking takes about as long. (Nobody else maps with the mutex let go meanwhile: such a call of the
+// mover's has its frames already.)
+bool DevicePager::lacks_first_memory_alone(const Request& r) const {
+    if (requests_.size() > 1 || r.everything || r.yields || pager_.failed() || pager_.settings().force_host) return false;
+    std::size_t bytes = 0;
+    for (const Buffer* b : r.need) {
+        const Residency at = b->residency;
+        if (b->moving || b->unfilled || b->dropped.load() || (at != Residency::device && at != Residency::unbacked)) return false;
+        if (at == Residency::unbacked) bytes += b->capacity;
+    }
+    return bytes && bytes <= device_pool_->available();
+}
+
 CUresult DevicePager::acquire(Request& r) {
     BriefLock lock(*this);
     if (stopping_) return CUDA_ERROR_DEINITIALIZED;
     if (CUresult result = start_context(lock); result != CUDA_SUCCESS) return result;
     r.since_ns = now_ns();
     requests_.push_back(&r);
-    mover_wake_.notify_one();
+    if (lacks_first_memory_alone(r)) {
+        Relaxed relaxed(driver_);   // the thread's own capture must not refuse our calls
+        serve_requests();
+        check();
+    }
+    if (!r.done) mover_wake_.notify_one();
     // Other threads' tails, too, have to be marked for the mover to see them complete: what they launch meanwhile may be
     // what holds this up.
     while (!granted_.wait_for(lock, kMarkAgain, [&] { return r.done || stopping_; })) {
