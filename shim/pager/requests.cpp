@@ -39,7 +39,11 @@ CUresult DevicePager::acquire(Request& r) {
     requests_.push_back(&r);
     if (lacks_first_memory_alone(r)) {
         Relaxed relaxed(driver_);   // the thread's own capture must not refuse our calls
-        serve_requests();
+        try {
+            serve_requests();
+        } catch (...) {
+            r.in_hands = false;   // no memory: the mover tries, the request is in the line
+        }
         check();
     }
     if (!r.done) mover_wake_.notify_one();
