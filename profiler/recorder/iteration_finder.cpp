@@ -63,10 +63,9 @@ bool IterationFinder::lost_before(Candidate& c) const {
 bool IterationFinder::goes_on(const Candidate& c, Position at) {
     if (history_.corresponds(at, at - c.period)) return true;
     if (!chance_ || at - c.since < std::clamp(c.period / 4, fewest, sure)) return false;
-    const std::vector<std::uint16_t> words = history_.differing_words(at, at - c.period);
     const char* const kernel = history_.op(at).name;
-    if (words.empty() || !std::ranges::all_of(words, [&](std::uint16_t word) { return chance_(kernel, word); })) return false;
-    for (const std::uint16_t word : words) history_.forget_word(kernel, word);
+    for (const std::uint16_t word : history_.differing_words(at, at - c.period))
+        if (chance_(kernel, word)) history_.forget_word(kernel, word);
     return history_.corresponds(at, at - c.period);
 }
 

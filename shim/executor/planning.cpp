@@ -32,6 +32,9 @@ struct Stopped {};
 
 Nanoseconds scaled(Nanoseconds time, double by) { return Nanoseconds(static_cast<std::int64_t>(by * static_cast<double>(time.value))); }
 
+// What an op takes on average, ns.
+std::int64_t typical_op(const profiler::Trace& trace) { return trace.header.ideal.value / static_cast<std::int64_t>(std::max<std::size_t>(1, trace.ops.size())); }
+
 // Ops that take memory for what they make.
 std::int64_t takers(const profiler::Trace& trace) {
     std::vector<bool> takes(trace.ops.size());
@@ -102,9 +105,8 @@ policy::Machine Executor::machine(const Course& course) {
     m.link_in = course.links * (room.in > 0 ? room.in : room.out > 0 ? room.out : kAssumedLink);
     m.link_out = room.out > 0 ? course.links * room.out : m.link_in;
     m.link_latency = scaled(kLatency, course.costs);
-    const std::int64_t typical = trace.header.ideal.value / static_cast<std::int64_t>(std::max<std::size_t>(1, trace.ops.size()));
     const Nanoseconds mapping = slow_mapping();
-    const std::int64_t ops = std::max(kWorkAhead, mapping).value / std::max<std::int64_t>(1, typical);
+    const std::int64_t ops = std::max(kWorkAhead, mapping).value / std::max<std::int64_t>(1, typical_op(trace));
     m.lookahead = static_cast<int>(std::clamp<std::int64_t>(ops, kLeastAhead, mapping > kWorkAhead ? kMostAheadOfMapping : kMostAhead));
     m.turnaround = scaled(kTurnaround, course.costs);
     if (replay::Replayer* const replayer = replayer_.load(); replayer && settings_.verify_replay > 0) m.hash_rate = replayer->work().hash_rate() / settings_.verify_replay;
@@ -123,7 +125,7 @@ std::shared_ptr<Rows> Executor::plan(const Course& course, const profiler::Trace
     policy::SettledPlan made;
     policy::Outcome outcome;
     Nanoseconds least;
-    const std::int64_t taking = takers(trace), mapping = slow_mapping().value, typical = trace.header.ideal.value / static_cast<std::int64_t>(std::max<std::size_t>(1, trace.ops.size()));
+    const std::int64_t taking = takers(trace), mapping = slow_mapping().value, typical = typical_op(trace);
     const auto consider = [&](const policy::Machine& tried, Nanoseconds budget) {
         options.time_budget = budget;
         policy::SettledPlan found = policy::settle_tails(trace, settings_.planner->make_plan(trace, tried, options), recompute);

@@ -1,5 +1,5 @@
-// DevicePager: the mover, the one thread that moves buffers (a launch may map the first memory of new ones: acquire()). An event loop: every move is a state machine that is
-// stepped until nothing advances, then the thread waits for a request or for its own streams.
+// DevicePager: the mover, the one thread that moves buffers (a launch may map the first memory of new ones: acquire()). An event
+// loop: every move is a state machine that is stepped until nothing advances, then the thread waits for a request or for its own streams.
 #include <algorithm>
 
 #include "shim/pager/pager.hpp"

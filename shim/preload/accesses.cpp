@@ -54,7 +54,6 @@ struct Naming {
     Touches* touches = nullptr;
     std::span<const Span> own = {};   // of memory outside the arena
     const Launch* launch = nullptr;   // the words are its parameters'
-    StrayWords::Offsets* leading = nullptr;   // those inside structures that lead somewhere; null: nobody counts
 };
 constexpr std::size_t kNoParameter = SIZE_MAX;
 
@@ -92,9 +91,7 @@ constexpr std::size_t kNoParameter = SIZE_MAX;
 [[gnu::noinline]] bool names_loosely(const Naming& n, const StrayWords::Offsets* strays, std::uint64_t word, std::size_t offset) {
     Buffer* const b = n.pager.find(word);
     const bool known = strays && std::find(strays->begin(), strays->end(), offset) != strays->end();
-    const bool leads = b && (b->live || b->slab);
-    if (leads && n.leading) [[unlikely]] n.leading->push_back(static_cast<std::uint32_t>(offset));
-    if (!leads) {
+    if (!b || (!b->live && !b->slab)) {
         if (const std::size_t words = known ? 0 : g_stray_words.note(n.launch->layout->name, offset))
             log::info("kernel {}: the word at byte {} of its parameters led to freed memory: {}", n.launch->layout->name, offset,
                       words <= StrayWords::most ? "what it leads to only has to be reachable" : "so have many, all of them count again");
@@ -122,6 +119,14 @@ inline void scan(const Naming& n, const char* data, std::size_t offset, std::siz
     }
 }
 
+// The launch whose touches are those from `before` on; somebody learns what the program does.
+[[gnu::noinline]] void count_leading(const Naming& n, std::size_t before) {
+    StrayWords::Offsets leading;
+    for (std::size_t i = before; i < n.touches->size(); ++i)
+        if (const profiler::Touch& t = (*n.touches)[i]; t.word) leading.push_back(t.word);
+    g_stray_words.count(n.launch->layout->name, leading);
+}
+
 [[gnu::always_inline]] inline void name_launch(Naming n, const Launch& launch) {
     n.launch = &launch;
     if (launch.layout->follows_variables && holds("follows-variables")) [[unlikely]]
@@ -135,8 +140,7 @@ inline void scan(const Naming& n, const char* data, std::size_t offset, std::siz
         return;
     }
     if (!launch.params) return;
-    StrayWords::Offsets leading;
-    if (n.touches) [[unlikely]] n.leading = &leading;
+    const std::size_t before = n.touches ? n.touches->size() : 0;
     std::size_t i = 0;
     for (const auto& param : launch.layout->params) {
         if (param.size == 8 && param.offset % 8 == 0) {
@@ -148,7 +152,7 @@ inline void scan(const Naming& n, const char* data, std::size_t offset, std::siz
         }
         ++i;
     }
-    if (n.leading) [[unlikely]] g_stray_words.count(launch.layout->name, leading);
+    if (n.touches) [[unlikely]] count_leading(n, before);
 }
 
 // Where the host can read what is at `address`; null: nowhere. A pointer that the driver does not know is ordinary memory, or where the call

@@ -17,14 +17,14 @@ StrayWords::Kernel* StrayWords::find(const char* kernel) {
 void StrayWords::publish(const char* kernel, const Kernel& is) {
     const Table* const old = table_.load(std::memory_order_relaxed);
     auto table = old ? std::make_unique<Table>(*old) : std::make_unique<Table>();
-    Offsets strays = is.varying;
-    if (is.freed.size() <= most) strays.insert(strays.end(), is.freed.begin(), is.freed.end());
-    if (strays.empty()) table->erase(kernel);
-    else (*table)[kernel] = std::move(strays);
+    Known known{is.varying, is.freed.size() > most};
+    if (!known.many) known.strays.insert(known.strays.end(), is.freed.begin(), is.freed.end());
+    (*table)[kernel] = std::move(known);
     table_.store(tables_.emplace_back(std::move(table)).get(), std::memory_order_release);
 }
 
 std::size_t StrayWords::note(const char* kernel, std::size_t offset) {
+    if (const Known* const known = look_up(kernel); known && (known->many || is_in(known->strays, static_cast<std::uint32_t>(offset)))) return 0;   // launch after launch
     std::lock_guard lock(mutex_);
     Kernel* const k = find(kernel);
     if (!k || k->freed.size() > most || is_in(k->freed, static_cast<std::uint32_t>(offset))) return 0;

@@ -31,10 +31,8 @@ class StrayWords {
 
     // Of a kernel; null: none is known.
     const Offsets* of(const char* kernel) const {
-        const Table* const table = table_.load(std::memory_order_acquire);
-        if (!table) [[likely]] return nullptr;
-        const auto found = table->find(kernel);
-        return found == table->end() ? nullptr : &found->second;
+        const Known* const known = look_up(kernel);
+        return known ? &known->strays : nullptr;
     }
     // The word at that offset led to freed memory. How many words of the kernel have, if that is news; 0: it is not, or there is no room.
     std::size_t note(const char* kernel, std::size_t offset);
@@ -44,12 +42,22 @@ class StrayWords {
     bool varies(const char* kernel, std::uint32_t offset);
 
   private:
-    using Table = std::unordered_map<const char*, Offsets>;
+    struct Known {
+        Offsets strays;
+        bool many = false;   // words that have led to freed memory: more of them are no news
+    };
+    using Table = std::unordered_map<const char*, Known>;
     struct Kernel {
         Offsets freed, varying;
         std::uint32_t launches = 0;
         std::unordered_map<std::uint32_t, std::uint32_t> led;   // by offset
     };
+    const Known* look_up(const char* kernel) const {
+        const Table* const table = table_.load(std::memory_order_acquire);
+        if (!table) [[likely]] return nullptr;
+        const auto found = table->find(kernel);
+        return found == table->end() ? nullptr : &found->second;
+    }
     Kernel* find(const char* kernel);
     void publish(const char* kernel, const Kernel& is);
 

@@ -42,12 +42,22 @@ struct Layers {
             else made.op(kKernel, {from, to});
         }
     }
-    std::string run(Recorder& recorder, int steps) {
-        std::string text;
-        for (int i = 0; i < steps; ++i) step(), text += recorder.drain(false);
-        return text + recorder.drain(true);
-    }
 };
+
+// What is told of eight steps.
+std::string told(IterationFinder::Chance chance, std::uint16_t high = 40, int seldom = 29) {
+    Recorder::Settings settings = settings_for_test();
+    settings.chance = std::move(chance);
+    Recorder recorder(settings);
+    MadeUp made{.recorder = recorder};
+    Layers layers{made, high, seldom};
+    layers.start();
+    std::string text;
+    for (int i = 0; i < 8; ++i) layers.step(), text += recorder.drain(false);
+    return text + recorder.drain(true);
+}
+
+bool is_not_found(const std::string& text) { return text.find("\"searched\"") != std::string::npos; }
 
 Trace parsed(const std::string& lines) {
     auto trace = parse_trace("lines", "{\"kind\":\"header\",\"schema\":1,\"name\":\"made up\"}\n" + lines);
@@ -59,13 +69,7 @@ Trace parsed(const std::string& lines) {
 
 TEST_CASE("what a word inside a structure leads to by chance hides no iteration") {
     std::set<std::pair<const char*, std::uint16_t>> asked;
-    Recorder::Settings settings = settings_for_test();
-    settings.chance = [&](const char* kernel, std::uint16_t word) { return asked.insert({kernel, word}), word == 8 || word == 40; };
-    Recorder recorder(settings);
-    MadeUp made{.recorder = recorder};
-    Layers layers{made};
-    layers.start();
-    const Trace trace = parsed(layers.run(recorder, 8));
+    const Trace trace = parsed(told([&](const char* kernel, std::uint16_t word) { return asked.insert({kernel, word}), word == 8 || word == 40; }));
     CHECK(asked == std::set<std::pair<const char*, std::uint16_t>>{{kKernel, 8}, {kKernel, 40}});
     REQUIRE(trace.ops.size() == 1 + kLayers);
     for (const TraceOp& op : trace.ops)
@@ -76,28 +80,15 @@ TEST_CASE("what a word inside a structure leads to by chance hides no iteration"
 }
 
 TEST_CASE("a word that is no chance is what tells ops apart") {
-    Recorder::Settings settings = settings_for_test();
     int asked = 0;
-    settings.chance = [&](const char*, std::uint16_t) { return ++asked, false; };
-    Recorder recorder(settings);
-    MadeUp made{.recorder = recorder};
-    Layers layers{made};
-    layers.start();
-    const std::string text = layers.run(recorder, 8);
+    CHECK(is_not_found(told([&](const char*, std::uint16_t) { return ++asked, false; })));
     CHECK(asked);
-    CHECK(text.find("\"searched\"") != std::string::npos);
 }
 
 TEST_CASE("ops that differ in more than words of structures are others, whatever is said of those") {
-    Recorder::Settings settings = settings_for_test();
-    settings.chance = [](const char*, std::uint16_t) { return true; };
-    Recorder recorder(settings);
-    MadeUp made{.recorder = recorder};
-    Layers layers{made, 0, 13};   // the word behind is a parameter of its own
-    layers.start();
-    layers.others.resize(1);
-    const std::string text = layers.run(recorder, 8);
-    CHECK(text.find("\"searched\"") != std::string::npos);
+    const auto any = [](const char*, std::uint16_t) { return true; };
+    CHECK_FALSE(is_not_found(told(any, 40, 17)));
+    CHECK(is_not_found(told(any, 0, 17)));   // the word behind is a parameter of its own
 }
 
 TEST_CASE("of two words where both vary the op is another") {
