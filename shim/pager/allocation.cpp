@@ -107,7 +107,8 @@ Buffer* DevicePager::take_parked(std::size_t capacity, StreamSlot* slot) {
     for (auto it = first; it != last; ++it) {
         Buffer* b = it->second;
         if (b->moving) continue;
-        const bool same_stream = slot && b->parked_by == slot->life && pager_.streams().goes_on(*slot, b->streams.load(), b->last_use.load());
+        const bool unsure = slot && slot->stream == CU_STREAM_LEGACY && leased(b);   // of its last use
+        const bool same_stream = slot && b->parked_by == slot->life && !unsure && pager_.streams().goes_on(*slot, b->streams.load(), b->last_use.load());
         if (!same_stream && holds("free") && !quiet(b)) continue;
         parked_.erase(it);
         out_of_place();
@@ -217,9 +218,7 @@ CUresult DevicePager::free(CUdeviceptr at, CUstream stream, bool stream_ordered,
     if (slot || !waited_for) {
         // Ops that its stream was made to wait for are ordered by the program; without any order all may still use it, by whatever way.
         b->streams.fetch_or(slot ? slot->bit() : streams.all_streams());
-        std::uint64_t seen = b->last_use.load();
-        while (seen < number && !b->last_use.compare_exchange_weak(seen, number)) {
-        }
+        raise(b->last_use, number);
     }
     if (b->moving) {
         // The mover finishes or cancels the move first, then parks what is left.

@@ -4,7 +4,8 @@
 // Invariants
 //   - Buffer objects are never deleted, only recycled: a launching thread may read one without a lock.
 //   - `residency`, `last_use`, `streams` may be read by anybody at any time; all other mutable fields belong to the
-//     holder of the device's mutex.
+//     holder of the device's mutex. `last_use` may say less than it has said while a lease is open that names the buffer: what must not
+//     be missed is read after leased() has said no.
 //   - residency == device: the whole range is mapped to device frames. host: mapped to host frames if it has `landed`,
 //     else to nothing; the mover lands it before it grants it to an op. evicting, fetching: launches that name it wait.
 //   - unfilled: on device frames, yet `fetching`, for what counts is in the host frames until an op that overwrites all of it

@@ -83,6 +83,13 @@ bool DevicePager::step_moves() {
 // No launch can be handing an op on `b` to the driver, and every op that was handed over has completed.
 bool DevicePager::quiet(Buffer* b) {
     if (holds("lease") && leased(b)) return false;
+    while (!ways_anywhere_.empty()) {
+        const Buffer* const table = ways_anywhere_.back();
+        if (leased(table)) return false;
+        everything_use_ = std::max(everything_use_, table->last_use.load());
+        everything_streams_ |= table->streams.load();
+        ways_anywhere_.pop_back();
+    }
     StreamTable& streams = pager_.streams();
     return !holds("completion") || (streams.complete(b->streams.load(), b->last_use.load()) && streams.complete(everything_streams_, everything_use_));
 }

@@ -32,10 +32,7 @@ bool DevicePager::unreachable(Move& m) {
     for (Buffer* s : b->through) {
         if (leased(s)) return false;
         b->streams.fetch_or(s->streams.load());
-        const std::uint64_t used = s->last_use.load();
-        std::uint64_t seen = b->last_use.load();
-        while (seen < used && !b->last_use.compare_exchange_weak(seen, used)) {
-        }
+        raise(b->last_use, s->last_use.load());
     }
     b->through.clear();
     return quiet(b);

@@ -292,25 +292,37 @@ void Pager::leave(Op& op, CUresult result) {
         }
         return;
     }
-    const std::uint64_t number = streams_.next();
+    std::uint64_t number = streams_.next();
     std::uint64_t bits = op.slot->bit();
     for (const StreamSlot* s : op.also) bits |= s->bit();
+    // Where the driver knows no context it has refused the op, and nothing could ever tell that it has completed.
+    const auto counts = [&](const StreamSlot& s) { return result == CUDA_SUCCESS || s.context; };
     auto note = [&](Buffer* b) {
         if (bits & ~b->streams.load(std::memory_order_relaxed)) b->streams.fetch_or(bits, std::memory_order_relaxed);
-        std::uint64_t seen = b->last_use.load(std::memory_order_relaxed);
-        while (seen < number && !b->last_use.compare_exchange_weak(seen, number, std::memory_order_release)) {
-        }
+        if (b->last_use.load(std::memory_order_relaxed) < number) b->last_use.store(number, std::memory_order_release);
         if (!b->touched.load(std::memory_order_relaxed)) b->touched.store(true, std::memory_order_relaxed);
         if (b->residency.load(std::memory_order_relaxed) == Residency::host) b->host_changed.store(true, std::memory_order_relaxed);
     };
     for (std::uint32_t i = 0; i < op.count; ++i) note(op.buffers[i]);
     for (Buffer* b : op.more) note(b);
+    const auto raise_streams = [&] {
+        if (counts(*op.slot)) raise(op.slot->last_op, number);
+        for (StreamSlot* s : op.also)
+            if (counts(*s)) raise(s->last_op, number);
+    };
+    raise_streams();
+    // The plain stores may have overwritten a later op's number. Whoever stored that had drawn it by then: the op takes a number after it.
+    if ((!counts(*op.slot) || !streams_.is_newest(number)) && holds("number")) [[unlikely]] {
+        number = streams_.next();
+        for (std::uint32_t i = 0; i < op.count; ++i) raise(op.buffers[i]->last_use, number);
+        for (Buffer* b : op.more) raise(b->last_use, number);
+        raise_streams();
+    }
     if (op.everything) [[unlikely]]
         for (DevicePager* d : devices()) d->note_everything(number, bits);
-    // Where the driver knows no context it has refused the op, and nothing could ever tell that it has completed.
-    if (result == CUDA_SUCCESS || op.slot->context) streams_.submitted(*op.slot, number);
+    if (counts(*op.slot)) streams_.submitted(*op.slot);
     for (StreamSlot* s : op.also)
-        if (result == CUDA_SUCCESS || s->context) streams_.submitted(*s, number);
+        if (counts(*s)) streams_.submitted(*s);
     my_lease().close();
     if (op.slow) [[unlikely]]
         for (auto& [d, r] : op.requests) d->release(r, result == CUDA_SUCCESS);

@@ -34,9 +34,7 @@ void SlabAllocator::forget(const Buffer* given) {
     for (auto it = pending_.lower_bound(slab->first); it != pending_.end() && it->first < end;) {
         const Pending& p = it->second;
         buffer->streams.fetch_or(p.streams);
-        std::uint64_t seen = buffer->last_use.load();
-        while (seen < p.number && !buffer->last_use.compare_exchange_weak(seen, p.number)) {
-        }
+        raise(buffer->last_use, p.number);
         erase_pending(it++);
     }
     for (auto it = free_.lower_bound(slab->first); it != free_.end() && it->first < end;) erase_free(it++);

@@ -35,12 +35,6 @@ std::weak_ptr<const void> this_thread() {
     return life.lives;
 }
 
-void raise(std::atomic<std::uint64_t>& at_least, std::uint64_t value) {
-    std::uint64_t seen = at_least.load(std::memory_order_relaxed);
-    while (seen < value && !at_least.compare_exchange_weak(seen, value, std::memory_order_release)) {
-    }
-}
-
 }  // namespace
 
 StreamTable::StreamTable(const Driver& driver) : driver_(driver), generation_((g_tables.fetch_add(1) + 1) << 32) {}
@@ -195,8 +189,7 @@ void StreamTable::record_mark(StreamSlot& s, CUstream of, std::size_t most) {
     s.unmarked.store(0, std::memory_order_relaxed);
 }
 
-void StreamTable::submitted(StreamSlot& s, std::uint64_t number) {
-    raise(s.last_op, number);
+void StreamTable::submitted(StreamSlot& s) {
     const std::uint32_t n = s.unmarked.load(std::memory_order_relaxed) + 1;
     s.unmarked.store(n, std::memory_order_relaxed);
     if (n >= kMarkEvery || s.per_thread) mark(s);
@@ -208,8 +201,8 @@ std::uint64_t StreamTable::freed(StreamSlot& s) {
     const std::uint64_t last = s.last_op.load();
     if (last == now() && event_waited_.load() < last) return last;
     const std::uint64_t number = next();
-    if (s.stream == CU_STREAM_LEGACY) raise(s.last_op, number);
-    else submitted(s, number);
+    raise(s.last_op, number);
+    if (s.stream != CU_STREAM_LEGACY) submitted(s);
     return number;
 }
 

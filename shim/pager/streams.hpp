@@ -29,6 +29,12 @@
 
 namespace udnnmem::pager {
 
+inline void raise(std::atomic<std::uint64_t>& at_least, std::uint64_t value) {
+    std::uint64_t seen = at_least.load(std::memory_order_relaxed);
+    while (seen < value && !at_least.compare_exchange_weak(seen, value)) {
+    }
+}
+
 struct alignas(128) StreamSlot {   // what one thread writes is beside nothing of another's
     CUstream stream = nullptr;
     CUcontext context = nullptr;               // the stream's own; the marks' events are made in it
@@ -63,14 +69,22 @@ class StreamTable {
 
     explicit StreamTable(const Driver& driver);
 
-    std::uint64_t now() const { return sequence_.load(std::memory_order_acquire); }
-    std::uint64_t next() { return sequence_.fetch_add(1, std::memory_order_acq_rel) + 1; }
+    std::uint64_t now() const { return sequence_.load(std::memory_order_seq_cst); }
+    // Whether no number was drawn after that one by whoever had stored anything before the caller stored to the same places. It comes
+    // after raise(), whose locked instruction keeps it behind those stores; that has none only where there is a later number already.
+    bool is_newest(std::uint64_t number) const {
+#if !defined(__x86_64__)
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+        return now() == number;
+    }
+    std::uint64_t next() { return sequence_.fetch_add(1, std::memory_order_seq_cst) + 1; }
 
     // The slot of a stream as the program names it (CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, or a handle).
     StreamSlot& slot(CUstream stream);
 
-    // After an op was submitted and numbered: notes it and records a mark when one is due.
-    void submitted(StreamSlot&, std::uint64_t number);
+    // After an op was submitted and numbered, and the slot's `last_op` raised: records a mark when one is due.
+    void submitted(StreamSlot&);
     // Memory was freed on the stream, in its order: the number of the op that the free is, or comes right behind. No barrier where the
     // stream is a legacy one.
     std::uint64_t freed(StreamSlot&);

@@ -83,10 +83,7 @@ void DevicePager::found_way(Buffer* table, CUdeviceptr address) {
         Buffer* const b = pager_.find(ways[i]);
         if (!b || b->device != this || (!b->slab && std::ranges::find(reached, b) != reached.end())) continue;
         reached.push_back(b);
-        if (b->opaque) {
-            everything_use_ = std::max(everything_use_, table->last_use.load());
-            everything_streams_ |= table->streams.load();
-        }
+        if (b->opaque) ways_anywhere_.push_back(table);
         if (!b->slab && std::ranges::find(b->through, table) == b->through.end()) b->through.push_back(table);
         CUdeviceptr base = b->base;
         std::size_t bytes = b->capacity;

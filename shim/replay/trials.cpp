@@ -35,7 +35,7 @@ void Replayer::try_out(const Slice& slice, CUstream stream) {
         Entry entry = std::move(it->second);
         it = untried_.erase(it);
         // As it would be dropped only once nothing uses it.
-        const bool there = b->id == entry.id && b->live && !b->dropped.load() && b->last_use.load() <= entry.after && pager_.streams().complete(b->streams.load() & ~slot.bit(), b->last_use.load());
+        const bool there = b->id == entry.id && b->live && !b->dropped.load() && !pager::leased(b) && b->last_use.load() <= entry.after && pager_.streams().complete(b->streams.load() & ~slot.bit(), b->last_use.load());
         if (!there || !takes_replays(stream) || !trial_answers_ || trials_.size() + targets.size() >= kMostTried - 1) {
             not_tried(entry);
             continue;

@@ -168,7 +168,7 @@ struct Paged final : World {
         hash_orders(device->orders_out_), hash_orders(device->orders_in_), hash_orders(device->ordered_);
         h = mix(h, device->any_ordered_.peek() * 2 + device->mover_asleep_.peek() + (device->plan_clock_.peek() << 2));
         h = mix(h, device->all_in_place_.peek() * 4 + device->all_noted_ * 2 + device->unlanded_);
-        h = mix(h, device->away_ * 2 + (device->movers_lock_ != nullptr));
+        h = mix(h, device->ways_anywhere_.size() * 4 + device->away_ * 2 + (device->movers_lock_ != nullptr));
         for (const auto& [capacity, b] : device->parked_) h = mix(h, b->id + 7);
         h = mix(h, static_cast<std::uint64_t>(device->last_progress_ns_ / 1'000'000'000));
         h = mix(h, static_cast<std::uint64_t>(device->fired_in_vain()));
@@ -275,6 +275,11 @@ struct Launcher {
         point();
         w.fake.gate_open = true;
     }
+    // As after an op whose end a plan has to know.
+    void mark() {
+        begin();
+        w.pager->streams().mark(w.pager->streams().slot(stream(number % 2)));
+    }
     void order(Order::Kind kind, CUdeviceptr at) {
         begin();
         Buffer* b = w.pager->find(at);
@@ -359,6 +364,8 @@ const Scenario scenarios[] = {
     {"capture", "the driver looks at one, beside a launch", {}, [](Paged& w, Launcher& a) { a.look_at(w.x), a.launch({w.x}); }, [](Paged& w, Launcher& b) { b.launch({w.y}); }},
     {"table", "a kernel writes an address, another finds it, beside a launch on what it leads to", {},
      [](Paged& w, Launcher& a) { a.put_address(w.y, w.x), a.launch({w.y}, false, w.x); }, [](Paged& w, Launcher& b) { b.launch({w.x}); }},
+    {"late", "a launch that notes late what it used, beside others on the same that are waited for", {}, [](Paged& w, Launcher& a) { a.launch({w.y}); },
+     [](Paged& w, Launcher& b) { b.launch({w.y}), b.mark(), b.launch({w.y}), b.launch({w.x}); }},
     {"gate", "a kernel waits for what the other thread does after its launch", {},
      [](Paged& w, Launcher& a) { a.wait_behind_gate(), a.launch({w.y}); }, [](Paged& w, Launcher& b) { b.launch({w.x}), b.open_gate(); }},
 };

@@ -64,7 +64,8 @@ Driver play_driver() {
 
 std::uint64_t op_on(StreamTable& table, StreamSlot& slot) {
     const std::uint64_t number = table.next();
-    table.submitted(slot, number);
+    raise(slot.last_op, number);
+    table.submitted(slot);
     return number;
 }
 
