@@ -53,6 +53,7 @@ struct KernelLayout {
     bool known = false;           // false: nobody can say what it is given
     std::uint32_t bytes = 0;      // of the parameter buffer
     std::vector<Param> params;
+    bool words = false;           // each of the parameters is 8 bytes at a multiple of 8
     bool follows_variables = false; // it uses memory by addresses that it finds in variables of its module
     std::uint64_t fingerprint = 0;  // of name and parameters: the same in every run of the program
 };

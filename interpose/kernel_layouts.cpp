@@ -161,6 +161,7 @@ const KernelLayout* ask_layout(CUfunction f) noexcept {
     }
     if (!layout.known) layout.params.clear();
     for (const KernelLayout::Param& p : layout.params) layout.bytes = std::max(layout.bytes, p.offset + p.size);
+    layout.words = std::all_of(layout.params.begin(), layout.params.end(), [](const KernelLayout::Param& p) { return p.size == 8 && p.offset % 8 == 0; });
     layout.follows_variables = kernel_code(name).follows_variables;
     const KernelLayout* result = shared(c, std::move(layout), name);
     insert(c, f, result);

@@ -11,6 +11,7 @@
 
 #include "profiler/trace/run.hpp"
 #include "shim/executor/follower.hpp"
+#include "shim/executor/launch_memo.hpp"
 #include "shim/executor/op_clock.hpp"
 #include "shim/executor/passages.hpp"
 #include "shim/executor/rows.hpp"
@@ -33,6 +34,7 @@ class Course {
     const Nanoseconds longest;                  // of its ops, as it was learned
     const Bytes bytes;                          // of all that they name and that can move
     Follower follower;
+    LaunchMemos memos;                          // of steps all of whose buffers outlive the iteration, once it was followed around
     SmallPlaces small;                          // followed while launches are kept
     std::int32_t step = Follower::nowhere;      // that the last op is
     StreamsOf streams;                          // in which its ops were last

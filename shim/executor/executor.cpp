@@ -89,10 +89,10 @@ void Executor::reconsider() noexcept {
 // ---- the launch path -------------------------------------------------------------------------------------------------
 
 // Which step of which course the op is.
-std::int32_t Executor::find_place(const Seen& seen) {
+std::int32_t Executor::find_place(const Seen& seen, bool recalled) {
     Course* best = nullptr;
     for (const CoursePointer& c : courses_) {
-        c->step = c->follower.at(seen);
+        c->step = recalled && c.get() == active_ ? c->follower.go_on(seen) : c->follower.at(seen);
         if (c->step != Follower::nowhere && (!best || c->follower.run() > best->follower.run())) best = c.get();
     }
     if (active_ && active_->follower.run() > 1) best = active_;
@@ -361,14 +361,38 @@ std::span<pager::Buffer* const> Executor::movable(const pager::Op& op) {
     return {named_.data(), end};
 }
 
-Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::Op& op) noexcept try {
+Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::Op& op, const LaunchWords* launch) noexcept try {
     Place place;
     std::lock_guard lock(mutex_);
     if (courses_.empty() || (!device_ && !find_device())) {
         if (replayer_) place.breaks = true, place.epoch = ++epoch_, take_turn(place);
         return place;
     }
-    const Seen seen{shape, movable(op)};
+    tell(place, name, {shape, movable(op)}, op, false);
+    if (launch && following_ && active_->follower.settled() && active_->sequence.steps[static_cast<std::size_t>(place.step)].lasting)
+        active_->memos.note(place.step, *launch, op);
+    return place;
+} catch (...) {
+    return Place();
+}
+
+bool Executor::recall_expected(const char* name, const LaunchWords& launch, pager::Op& op, Place& place) noexcept try {
+    std::lock_guard lock(mutex_);
+    if (!following_ || !active_) return false;
+    const std::int32_t step = active_->follower.expected();
+    if (!active_->memos.recall(step, launch, op)) return false;
+    // No buffer of it is newer than all that came before.
+    newest_before_ = newest_id_;
+    const std::span<pager::Buffer* const> named = op.small_count ? movable(op) : std::span<pager::Buffer* const>(op.buffers, op.count);
+    tell(place, name, {active_->sequence.steps[static_cast<std::size_t>(step)].shape, named}, op, true);
+    return true;
+} catch (...) {
+    place = Place();
+    return op.count;
+}
+
+// The op, which comes now, to the courses; `recalled`: it is the step that is expected.
+void Executor::tell(Place& place, const char* name, const Seen& seen, pager::Op& op, bool recalled) {
     place.op = ++ops_;
     recent_ops_.push(seen);
 
@@ -376,7 +400,7 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
     const std::uint64_t run = was ? was->follower.run() : 0;
     const bool was_following = following_;
     const std::int32_t expected = was && following_ ? was->follower.expected() : 0;
-    const std::int32_t step = place.step = find_place(seen);
+    const std::int32_t step = place.step = find_place(seen, recalled);
     following_ = step != Follower::nowhere;
     const bool goes_on = following_ && active_ == was && was_following && was->follower.run() == run + 1;
     const bool ended = was && was_following && !expected && run >= was->sequence.steps.size();   // an iteration, with the op before
@@ -400,10 +424,11 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
     unfollowed_ = following_ || passage_whole_ ? 0 : unfollowed_ + 1;
     if (unfollowed_ > kUnfollowed) open_passage();
     if (!passage_known_) pass(name, seen, op);
+    recalls_.store(following_ && active_->memos.has(active_->follower.expected()), std::memory_order_relaxed);
     if (!following_) {
         if (replayer_) note_epoch(place, op, false);
         take_turn(place);
-        return place;
+        return;
     }
     active_->followed_at = ops_;
     active_->strays |= op.loose_count > 0;
@@ -412,19 +437,16 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
     while (first_clock_ + static_cast<std::uint64_t>(step) <= clock_) first_clock_ += active_->sequence.steps.size();
     clock_ = first_clock_ + static_cast<std::uint64_t>(step);
     if (replayer_) note_epoch(place, op, goes_on);
-    if (active_->rows()) look_ahead(place, op);
+    if (active_->rows()) look_ahead(place, seen, op);
     take_turn(place);
-    return place;
-} catch (...) {
-    return Place();
 }
 
 // For an op of a plan: when its buffers are used next, which of them is missing, and how far ahead of the device it may be.
-void Executor::look_ahead(Place& place, pager::Op& op) {
+void Executor::look_ahead(Place& place, const Seen& seen, pager::Op& op) {
     const Sequence::Step& known = active_->sequence.steps[static_cast<std::size_t>(place.step)];
     const Sequence::Use* use = active_->sequence.uses.data() + known.first;
     const std::uint64_t clock = clock_;
-    for (pager::Buffer* const b : std::span(named_.data(), known.count)) {
+    for (pager::Buffer* const b : seen.named) {
         const std::uint32_t again = (use++)->again;
         b->next_use.store(again ? clock + again : pager::Buffer::never_again, std::memory_order_relaxed);
         const pager::Residency now = b->residency.load(std::memory_order_relaxed);
@@ -437,13 +459,21 @@ void Executor::look_ahead(Place& place, pager::Op& op) {
     device_->plan_step(clock_, active_->longest.value);
     const Rows& rows = *active_->rows();
     const std::size_t ahead = static_cast<std::size_t>(rows.lookahead) + 1;
+    op.slot = &pager_.streams().slot(op.stream);
+    place.clock = clock_;
+    place.plain = place.step && !has_orders(rows, place.step) && !active_->watch && !proves_.load(std::memory_order_relaxed) &&
+                  op.slot->marked.load(std::memory_order_relaxed) >= active_->awaited;
+    Passed& passing = recent_[clock_ % kRecent];
+    passing.clock = clock_;
+    passing.slot = op.slot;
+    passing.number.store(0, std::memory_order_relaxed);   // not submitted: nothing waits for it
     // By an op of its own stream: what another one is at may last, and need not be waited for.
-    const pager::StreamSlot* const slot = &pager_.streams().slot(op.stream);
+    const pager::StreamSlot* const slot = op.slot;
     for (std::uint64_t behind = clock_ - ahead, i = 0; i < kLookedBack && recent_[behind % kRecent].clock == behind; --behind, ++i) {
         const Passed& passed = recent_[behind % kRecent];
         if (passed.slot != slot) continue;
         op.paced_by = passed.slot;
-        op.paced_number = passed.number;
+        op.paced_number = passed.number.load(std::memory_order_relaxed);
         auto step = static_cast<std::int64_t>(place.step) - static_cast<std::int64_t>(ahead + i);   // that one's; as a rule of this iteration
         while (step < 0) step += static_cast<std::int64_t>(rows.marked.size());
         op.takes = rows.marked[static_cast<std::size_t>(step)];
@@ -499,6 +529,10 @@ void Executor::after(const Place& place, const pager::Op& op) noexcept try {
         if (tried) proving_->proof->after(step, op.stream);
         if (tried && proving_->proof->queued()) queued = proving_->proof->number();
     }
+    if (place.plain && !tried) [[likely]] {
+        recent_[place.clock % kRecent].number.store(op.slot->last_op.load(std::memory_order_relaxed), std::memory_order_relaxed);
+        return;
+    }
     bool marks = false;
     {
         std::lock_guard lock(mutex_);
@@ -524,7 +558,7 @@ bool Executor::give_orders(const Place& place, const pager::Op& op, std::uint64_
     const Rows* rows = active_->rows();
     if (!rows || static_cast<std::size_t>(step) + 1 >= rows->begin.size()) return awaited;
     const std::uint64_t number = op.slot->last_op.load(std::memory_order_acquire);
-    recent_[clock_ % kRecent] = {clock_, number, op.slot};
+    recent_[clock_ % kRecent].number.store(number, std::memory_order_relaxed);
     const std::uint32_t from = rows->begin[static_cast<std::size_t>(step)], to = rows->begin[static_cast<std::size_t>(step) + 1];
     if (from == to) return awaited || rows->marked[static_cast<std::size_t>(step)];
     orders_.clear();
@@ -542,11 +576,16 @@ bool Executor::give_orders(const Place& place, const pager::Op& op, std::uint64_
     return true;
 }
 
+// Whether there is anything to do after the step: something to order, or its end to be known.
+bool Executor::has_orders(const Rows& rows, std::int32_t step) const {
+    const auto k = static_cast<std::size_t>(step);
+    return k + 1 >= rows.begin.size() || rows.marked[k] || rows.begin[k + 1] > rows.begin[k];
+}
+
 bool Executor::acts_after(const Place& place) {
     std::lock_guard lock(mutex_);
     const Rows* rows = active_ && place.step != Follower::nowhere ? active_->rows() : nullptr;
-    const auto k = static_cast<std::size_t>(place.step);
-    return rows && (rows->marked[k] || rows->begin[k + 1] > rows->begin[k]);
+    return rows && has_orders(*rows, place.step);
 }
 
 // ---- what it says ----------------------------------------------------------------------------------------------------

@@ -84,6 +84,8 @@ class Executor {
         std::int32_t step = Follower::nowhere;
         std::uint64_t op = 0;                      // the n-th of those told
         bool timed = false;                        // between two events
+        bool plain = false;                        // the plan has nothing to do after it
+        std::uint64_t clock = 0;                   // of the step in the plan's count
         pager::Residency found = pager::Residency::device;   // where `missing` was
         const pager::Buffer* missing = nullptr;    // the first of its buffers that is not there
         std::int64_t missed_at = 0;
@@ -95,8 +97,13 @@ class Executor {
         std::shared_ptr<Course> course;
         std::shared_ptr<const Rows> rows;
     };
-    // An op that is about to be submitted.
-    Place before(const char* name, std::uint64_t shape, pager::Op& op) noexcept;
+    // An op that is about to be submitted. `launch`: where a launch like it may be recalled the next time; may be null.
+    Place before(const char* name, std::uint64_t shape, pager::Op& op, const LaunchWords* launch = nullptr) noexcept;
+    // The same where `op` names nothing so far: true if the launch is the one that is expected, as it was before; then `op` lists what
+    // it names. False: nothing was done. One load where nothing is known.
+    bool recall(const char* name, const LaunchWords& launch, pager::Op& op, Place& place) noexcept {
+        return recalls_.load(std::memory_order_relaxed) && recall_expected(name, launch, op, place);
+    }
     // Computes again what that op needs of what was dropped, if anything is. Not CUDA_SUCCESS: that could not be done, and the op
     // must not be submitted. `source`: null for what cannot be run again.
     CUresult compute_again(const Place& place, pager::Op& op, const replay::LaunchSource* source) noexcept {
@@ -181,6 +188,7 @@ class Executor {
     static constexpr std::size_t kWaiting = 64;     // pieces that wait for the planning thread; more are dropped
 
     void end(bool patiently) noexcept;
+    bool recall_expected(const char* name, const LaunchWords& launch, pager::Op& op, Place& place) noexcept;
     void reconsider() noexcept;
     void tell_submitting(const Place& place, const pager::Op& op) noexcept;
     void tell_submitted(const Place& place, const pager::Op& op) noexcept;
@@ -243,10 +251,12 @@ class Executor {
 
     // The launch path's, under mutex_.
     std::span<pager::Buffer* const> movable(const pager::Op& op);
-    std::int32_t find_place(const Seen& seen);
+    void tell(Place& place, const char* name, const Seen& seen, pager::Op& op, bool recalled);
+    std::int32_t find_place(const Seen& seen, bool recalled);
     void pass(const char* name, const Seen& seen, const pager::Op& op);
     void open_passage();
-    void look_ahead(Place& place, pager::Op& op);
+    void look_ahead(Place& place, const Seen& seen, pager::Op& op);
+    bool has_orders(const Rows& rows, std::int32_t step) const;
     bool give_orders(const Place& place, const pager::Op& op, std::uint64_t queued, bool tried);
     // Whether it is a step, and no other op was told since: only then is what the active course knows that op's.
     bool still_at(const Place& place) const { return active_ && place.step != Follower::nowhere && place.op == ops_; }
@@ -284,6 +294,7 @@ class Executor {
     std::uint64_t ops_ = 0;
     std::uint64_t unfollowed_ = 0;                  // ops since one was a step, while no passage is open
     std::uint32_t newest_id_ = 0, newest_before_ = 0;   // of the buffers that ops named; before this one
+    std::atomic<bool> recalls_{false};              // the step that is expected has a memo
     bool following_ = false;                        // the last op was a step of the active course
     bool whole_ = false;                            // this iteration was followed from its begin
     bool passage_known_ = true, passage_whole_ = false;   // as long as it is known, it is the active course's up to here, and empty
@@ -306,8 +317,9 @@ class Executor {
     std::vector<Passage> passages_;                 // for the planning thread
     static constexpr std::uint64_t kRecent = 32;
     struct Passed {
-        std::uint64_t clock = 0, number = 0;
+        std::uint64_t clock = 0;
         pager::StreamSlot* slot = nullptr;
+        std::atomic<std::uint64_t> number{0};       // of the op, once it was submitted; by whoever did that
     } recent_[kRecent];                             // the steps that came last, by their clock
     IterationTimer timer_;
     OpClock clock_of_ops_;

@@ -55,6 +55,8 @@ class Follower {
 
     // The step that the op is, or nowhere.
     std::int32_t at(const Seen& seen);
+    // It is known to be the step that is expected.
+    std::int32_t go_on(const Seen& seen) { return arrive(next_, seen); }
     // The same by the last ops, of which `seen` is the last, when at() did not know.
     std::int32_t find(const Seen& seen, const Recent& recent);
 

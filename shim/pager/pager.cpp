@@ -111,7 +111,7 @@ void Pager::publish(const Op& op, Lease& lease) {
 }
 
 CUresult Pager::enter(Op& op) {
-    op.slot = &streams_.slot(op.stream);
+    if (!op.slot) op.slot = &streams_.slot(op.stream);
     if (op.looked_at || (streams_.capturing() && streams_.is_capturing(op.stream))) [[unlikely]] {
         // Recorded, not run: it touches nothing now. But the driver looks at the addresses of copies and memsets, so
         // they must be mapped, wherever to.
@@ -300,8 +300,8 @@ void Pager::leave(Op& op, CUresult result) {
     auto note = [&](Buffer* b) {
         if (bits & ~b->streams.load(std::memory_order_relaxed)) b->streams.fetch_or(bits, std::memory_order_relaxed);
         if (b->last_use.load(std::memory_order_relaxed) < number) b->last_use.store(number, std::memory_order_release);
-        if (!b->touched.load(std::memory_order_relaxed)) b->touched.store(true, std::memory_order_relaxed);
-        if (b->residency.load(std::memory_order_relaxed) == Residency::host) b->host_changed.store(true, std::memory_order_relaxed);
+        b->touched.store(true, std::memory_order_relaxed);
+        if (op.slow && b->residency.load(std::memory_order_relaxed) == Residency::host) b->host_changed.store(true, std::memory_order_relaxed);
     };
     for (std::uint32_t i = 0; i < op.count; ++i) note(op.buffers[i]);
     for (Buffer* b : op.more) note(b);

@@ -52,8 +52,9 @@ struct Op {
     std::uint64_t paced_number = 0;
     bool takes = false;                    // it waits for that also where its memory is there: what was freed is the plan's until then
 
+    StreamSlot* slot = nullptr;            // of `stream`, where it is known; else enter's
+
     // enter's
-    StreamSlot* slot = nullptr;
     bool captured = false;
     bool slow = false;
     std::vector<std::pair<DevicePager*, Request>> requests;

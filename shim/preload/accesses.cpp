@@ -112,7 +112,7 @@ inline void scan(const Naming& n, const char* data, std::size_t offset, std::siz
         if (structure && n.pager.in_arena(word) && names_loosely(n, strays, word, offset + at)) [[unlikely]] continue;
         name_word(n, word, Access::read_write, 0, offset + at, structure);
     }
-    if (bytes >= kTensorMapBytes && g_any_tensor_map.load(std::memory_order_relaxed)) [[unlikely]] {
+    if (may_hold_tensor_map(bytes)) [[unlikely]] {
         std::lock_guard lock(g_tensor_maps_mutex);
         for (std::size_t at = 0; at + kTensorMapBytes <= bytes; at += 64)
             if (auto it = g_tensor_maps.find(hash_bytes(data + at)); it != g_tensor_maps.end()) name_word(n, it->second);
@@ -391,6 +391,8 @@ void remember_tensor_map(pager::Pager& pager, const void* descriptor, CUdevicept
     g_tensor_maps[hash_bytes(descriptor)] = address;
     g_any_tensor_map.store(true);
 }
+
+bool may_hold_tensor_map(std::size_t bytes) { return bytes >= kTensorMapBytes && g_any_tensor_map.load(std::memory_order_relaxed); }
 
 void forward_tensor_map(const void* before, const void* after) {
     std::lock_guard lock(g_tensor_maps_mutex);

@@ -41,6 +41,8 @@ CUresult pointers_escaping(pager::Pager& pager, const interpose::Work& work, con
 
 // A tensor map descriptor was encoded for an address: kernels that get these 128 bytes by value name it.
 void remember_tensor_map(pager::Pager& pager, const void* descriptor, CUdeviceptr address);
+// Whether what a parameter of so many bytes names may be in such a descriptor.
+bool may_hold_tensor_map(std::size_t bytes);
 // One that was encoded has other bytes now.
 void forward_tensor_map(const void* before, const void* after);
 

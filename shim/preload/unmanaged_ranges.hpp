@@ -16,6 +16,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "interpose/handlers.hpp"
 
@@ -55,6 +56,8 @@ class UnmanagedRanges {
         const CUdeviceptr begin = begin_.load(std::memory_order_acquire);
         return word - begin < bytes_.load(std::memory_order_relaxed);
     }
+    // Of all ranges so far. Where a range was added that lies outside, it is another.
+    std::pair<CUdeviceptr, std::size_t> bounds() const { return {begin_.load(std::memory_order_acquire), bytes_.load(std::memory_order_relaxed)}; }
     // What a word that may_contain() says yes to points to.
     std::optional<Kind> at(CUdeviceptr word) {
         std::lock_guard lock(mutex_);

@@ -7,6 +7,7 @@
 #include "shim/preload/captured_calls.hpp"
 #include "shim/preload/handlers.hpp"
 #include "shim/preload/launch_source.hpp"
+#include "shim/preload/launch_words.hpp"
 
 namespace udnnmem::preload {
 
@@ -112,17 +113,22 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
         for (std::uint32_t i = 1; i < w.part_count; ++i) op.also.push_back(&p.streams().slot(w.parts[i].stream));
         if (w.kind == WorkKind::copy)
             if (const CUresult result = let_pointers_escape(*s, w); result != CUDA_SUCCESS) return result;
-        name_accesses(p, w, op, seen.touches());
-        drop_repeats(op);
-        if (Touches* all = seen.touches()) name_led(p, w, *all);
-        if (!op.count && !op.everything) {
-            if (!op.loose_count) return submit();
-            if (plan) plan->untold(), plan = nullptr;   // the recorder is not told of it either
+        const WorkWords words(p, w);
+        const bool may_know = plan && w.launch && !seen.touches();
+        if (!may_know || !plan->recall(name_of(w), words, op, place)) {
+            name_accesses(p, w, op, seen.touches());
+            drop_repeats(op);
+            if (Touches* all = seen.touches()) name_led(p, w, *all);
+            if (!op.count && !op.everything) {
+                if (!op.loose_count) return submit();
+                if (plan) plan->untold(), plan = nullptr;   // the recorder is not told of it either
+            }
+            if (plan || seen.touches()) shape = shape_of(w);
+            if (plan) place = plan->before(name_of(w), shape, op, may_know ? &words : nullptr);
         }
-        if (plan || seen.touches()) shape = shape_of(w);
         const WorkLaunch launch(w);
         CUresult ready = CUDA_SUCCESS;
-        if (plan) place = plan->before(name_of(w), shape, op), ready = plan->compute_again(place, op, w.launch || w.fill || w.kind == WorkKind::copy ? &launch : nullptr);
+        if (plan) ready = plan->compute_again(place, op, w.launch || w.fill || w.kind == WorkKind::copy ? &launch : nullptr);
         if (ready == CUDA_SUCCESS) ready = entered.enter();
         if (ready == CUDA_SUCCESS) ready = follow_replays(*s, op);
         if (ready != CUDA_SUCCESS) return explained(*s, op, name_of(w), ready);

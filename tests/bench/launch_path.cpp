@@ -5,7 +5,8 @@
 // last half, and of that half the fastest tenth. With THREADS > 1 that many threads launch at the same time, each on a stream of
 // its own, and the medians are over all.
 // With GROUPS > 1 each thread has as many groups of buffers, and its rounds take turns with them; the time is that of the middle
-// of a round then, where a plan for less memory than they need has nothing to move.
+// of a round then, where a plan for less memory than they need has nothing to move. Then each launch is timed by itself too, and the
+// median of those of the last half is printed behind the others (0 else).
 //   launch_path [ROUNDS [THREADS [GROUPS]]]
 #include <algorithm>
 #include <atomic>
@@ -30,10 +31,11 @@ int main(int argc, char** argv) {
   Program p;
   CUfunction nothing;
   CHECK(cuModuleGetFunction(&nothing, p.module, "nothing"));
-  std::vector<std::vector<double>> times(threads);
+  std::vector<std::vector<double>> times(threads), one(threads);   // of a launch: in the mean of a round; each by itself, of the last half
   std::atomic<unsigned> ready{0};
   auto body = [&](unsigned t) {
     CHECK(cuCtxSetCurrent(p.context));
+    one[t].reserve(rounds * kTimed);
     std::vector<CUdeviceptr> a(8 * groups);
     for (CUdeviceptr& b : a) {
       b = p.allocate(1 << 18);
@@ -48,19 +50,23 @@ int main(int argc, char** argv) {
       CUdeviceptr* const b = &a[r % groups * 8];
       void* list[] = {b, b + 1, b + 2, b + 3, b + 4, b + 5, b + 6, b + 7};
       unsigned shared = 0;
-      const auto launch = [&](int times) {
-        for (int i = 0; i < times; i++, shared += 4 * (groups > 1)) CHECK(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, shared, s, list, nullptr));
+      const auto launch = [&](int times, bool timed) {
+        for (int i = 0; i < times; i++, shared += 4 * (groups > 1)) {
+          const auto start = timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+          CHECK(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, shared, s, list, nullptr));
+          if (timed) one[t].push_back(std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count());
+        }
       };
-      if (groups > 1) launch(kAtEnds);
+      if (groups > 1) launch(kAtEnds, false);
       stream = free_to_run;
       CHECK(cuLaunchHostFunc(s, hold, &stream));
       stream.wait(free_to_run);
       const auto start = std::chrono::steady_clock::now();
-      launch(kTimed);
+      launch(kTimed, groups > 1 && r >= rounds / 2);
       const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
       stream = released;
       stream.notify_one();
-      if (groups > 1) launch(kAtEnds);
+      if (groups > 1) launch(kAtEnds, false);
       times[t].push_back(took.count() / kTimed);
       CHECK(cuStreamSynchronize(s));
     }
@@ -76,5 +82,9 @@ int main(int argc, char** argv) {
     std::nth_element(all.begin(), there, all.end());
     return *there;
   };
-  printf("%.1f %.1f %.1f %.1f\n", quantile(0, rounds, 1, 2), quantile(0, std::max(1u, rounds / 10), 1, 2), quantile(rounds / 2, rounds, 1, 2), quantile(rounds / 2, rounds, 1, 10));
+  std::vector<double> each;
+  for (auto& o : one) each.insert(each.end(), o.begin(), o.end());
+  if (each.empty()) each.push_back(0);
+  std::nth_element(each.begin(), each.begin() + static_cast<long>(each.size() / 2), each.end());
+  printf("%.1f %.1f %.1f %.1f %.1f\n", quantile(0, rounds, 1, 2), quantile(0, std::max(1u, rounds / 10), 1, 2), quantile(rounds / 2, rounds, 1, 2), quantile(rounds / 2, rounds, 1, 10), each[each.size() / 2]);
 }

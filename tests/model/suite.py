@@ -13,7 +13,7 @@ from tests.e2e.harness import BUILD, FULL, PATIENCE, Suite
 CHECK = BUILD / "tests" / "model-check"
 WALKS = 20000 if FULL else 300
 SMALL = ["each", "same", "pinned-host", "both", "everything", "capture", "gate", "planned-capture", "planned-everything"]
-PART = {"turns": 15_000_000, "orders": 15_000_000, "late": 15_000_000}
+PART = {"turns": 15_000_000, "orders": 15_000_000}
 AUDIT = 16
 LIMIT = (3600 if FULL else 300) * PATIENCE
 BROKEN = {  # rule: scenario that notices

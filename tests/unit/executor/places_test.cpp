@@ -97,6 +97,46 @@ TEST_CASE_METHOD(Followed, "an op that names freed memory too, by a word that no
     executor.stop();
 }
 
+TEST_CASE_METHOD(Followed, "a launch that is recalled is the step that it was; one that is not the expected one is looked for", "[memo]") {
+    struct Words final : executor::LaunchWords {
+        explicit Words(std::uint64_t a) : address(a) {}
+        std::uint64_t address;
+        std::size_t count() const override { return 1; }
+        bool copy(std::uint64_t* to) const override { return *to = address, true; }
+        bool match(const std::uint64_t* words) const override { return *words == address; }
+    };
+    const std::vector<CUdeviceptr> a = buffers(4), other = buffers(1);
+    Executor executor(*p.pager, settings);
+    executor.learned(loop_over(a, 1));
+    REQUIRE(known(1));
+    int recalled = 0;
+    const auto launch = [&](CUdeviceptr at) {
+        pager::Op op;
+        Executor::Place place;
+        if (executor.recall("op", Words(at), op, place)) ++recalled;
+        else op.name(p.at(at)), place = executor.before("op", 1, op, nullptr);
+        CHECK((op.count == 1 && op.buffers[0] == p.at(at)));
+        return place.step;
+    };
+    const auto note = [&](CUdeviceptr at) {
+        pager::Op op;
+        op.name(p.at(at));
+        const Words words(at);
+        return executor.before("op", 1, op, &words).step;
+    };
+    for (int i = 0; i < 4; ++i) CHECK(note(a[static_cast<std::size_t>(i)]) == i);
+    for (int i = 0; i < 4; ++i) CHECK(launch(a[static_cast<std::size_t>(i)]) == i);
+    CHECK(recalled == 4);
+    CHECK((launch(a[0]) == 0 && recalled == 5));
+    CHECK((launch(other[0]) == executor::Follower::nowhere && recalled == 5));   // where a[1] was expected
+    CHECK((launch(a[1]) == 1 && recalled == 5));                                // nothing was followed before it
+    CHECK((launch(a[2]) == 2 && recalled == 6));
+    REQUIRE(p.device->free(a[3], CU_STREAM_LEGACY, false) == CUDA_SUCCESS);
+    CHECK(launch(a[3]) == executor::Follower::nowhere);
+    CHECK(recalled == 6);
+    executor.stop();
+}
+
 TEST_CASE_METHOD(Followed, "what runs when nothing that is known does is learned, though no first step comes again") {
     const std::vector<CUdeviceptr> a = buffers(4), b = buffers(9);
     Executor executor(*p.pager, settings);

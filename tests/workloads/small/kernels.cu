@@ -17,6 +17,12 @@ __global__ void blend(const unsigned* a, const unsigned* b, unsigned* out, unsig
   for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) out[i] = a[i] * 3 + b[i] + salt;
 }
 
+// Of the first 4096 words; given nothing but addresses.
+__global__ void stir(unsigned* a, const unsigned* b) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < 4096) a[i] = a[i] * 3 + b[i];
+}
+
 // Sum over all words modulo 2^32: integer atomics, so that the order does not matter.
 __global__ void sum(const unsigned* in, unsigned* total, unsigned count) {
   unsigned s = 0;

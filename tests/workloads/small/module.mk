@@ -1,4 +1,4 @@
-# Small programs: on the driver API (vadd, bigop, random, loop, graph_steps, player, beside), and a check of our own runtime (runtime_calls).
+# Small programs: on the driver API (vadd, bigop, random, loop, detours, graph_steps, player, beside), and a check of our own runtime (runtime_calls).
 SMALL := tests/workloads/small
 SMALL_OBJ := $(B)/obj/$(SMALL)
 FLAGS_tests_workloads_small_ = -DSMALL_PTX='"$(SMALL_OBJ)/kernels.ptx"'
@@ -11,6 +11,8 @@ $(call program,workloads/random,$(SMALL)/random.cpp $(SMALL)/ptx.cpp,,-L$(B)/sof
 $(B)/workloads/random: | $(B)/softgpu/libcuda.so
 $(call program,workloads/loop,$(SMALL)/loop.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
 $(B)/workloads/loop: | $(B)/softgpu/libcuda.so
+$(call program,workloads/detours,$(SMALL)/detours.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
+$(B)/workloads/detours: | $(B)/softgpu/libcuda.so
 $(call program,workloads/player,$(SMALL)/player.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
 $(B)/workloads/player: | $(B)/softgpu/libcuda.so
 $(call program,workloads/ranges,$(SMALL)/ranges.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
@@ -19,7 +21,7 @@ $(call program,workloads/graph_steps,$(SMALL)/graph_steps.cpp $(SMALL)/ptx.cpp,,
 $(B)/workloads/graph_steps: | $(B)/softgpu/libcuda.so
 $(call program,workloads/beside,$(SMALL)/beside.cpp $(SMALL)/ptx.cpp,,-L$(B)/softgpu -lcuda)
 $(B)/workloads/beside: | $(B)/softgpu/libcuda.so
-DEFAULT += $(addprefix $(B)/workloads/,vadd bigop random loop graph_steps player ranges beside)
+DEFAULT += $(addprefix $(B)/workloads/,vadd bigop random loop detours graph_steps player ranges beside)
 
 # A tool that NVTX_INJECTION64_PATH names.
 $(B)/workloads/nvtx_tool.so: $(SMALL)/nvtx_tool.c

@@ -1,0 +1,62 @@
+// What a step's launch looked like and named, so that the next one like it need not be read again to find that out.
+//
+// A launch that matches the memo names the same buffers (and the same addresses in slabs), as long as each of them is there: words
+// that lead into a buffer lead there until it is freed. The words are of the caller's choice (LaunchWords); here they are only kept.
+//
+// Not thread-safe: the executor's lock is around it. recall() allocates nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "shim/pager/pager.hpp"
+
+namespace udnnmem::executor {
+
+// A launch as it comes. The preload's.
+class LaunchWords {
+  public:
+    static constexpr std::size_t most = 512;   // words of a launch
+    // How many words copy() writes; 0: they would not say all that it names.
+    virtual std::size_t count() const = 0;
+    // False: likewise.
+    virtual bool copy(std::uint64_t* to) const = 0;
+    // Whether it is the same kernel, launched in the same way, and each of its words that could lead anywhere is the one that copy() wrote.
+    virtual bool match(const std::uint64_t* words) const = 0;
+
+  protected:
+    ~LaunchWords() = default;
+};
+
+class LaunchMemos {
+  public:
+    explicit LaunchMemos(std::size_t steps) : memos_(steps) {}
+
+    bool has(std::int32_t step) const { return memos_[static_cast<std::size_t>(step)].there; }
+    // Lists in `op`, which names nothing so far, what the launch names. False: it is not as it was when the memo was made, and `op` is
+    // as before.
+    bool recall(std::int32_t step, const LaunchWords& launch, pager::Op& op) const;
+    // The step came as a launch that names what `op` lists and that its memo, if it has one, is not of. What never comes twice alike is
+    // given up.
+    void note(std::int32_t step, const LaunchWords& launch, const pager::Op& op) noexcept;
+
+  private:
+    static constexpr std::uint16_t kTries = 16;
+    static constexpr std::size_t kMostWords = std::size_t{1} << 20;   // 8 MiB of them, and no more of the others than of them
+    struct Named {
+        pager::Buffer* buffer;
+        std::uint32_t id;
+    };
+    struct Memo {
+        std::uint32_t word = 0, buffer = 0, small = 0;   // the first of each
+        std::uint16_t words = 0, buffers = 0, smalls = 0, tries = 0;
+        bool there = false;
+    };
+    std::vector<Memo> memos_;                // per step
+    std::vector<std::uint64_t> words_;       // of all, in the order in which they were made
+    std::vector<Named> named_;
+    std::vector<CUdeviceptr> small_;
+};
+
+}  // namespace udnnmem::executor

@@ -1,0 +1,121 @@
+// Launches that are recalled instead of read.
+#include "shim/executor/launch_memo.hpp"
+
+#include "shim/executor/executor.hpp"
+#include "tests/catch.hpp"
+#include "tests/pager/fake_gpu.hpp"
+
+using namespace udnnmem;
+using executor::LaunchMemos;
+using executor::LaunchWords;
+using pager::test::Paged;
+
+namespace {
+
+struct Words final : LaunchWords {
+    std::vector<std::uint64_t> words;
+    bool says_all = true;
+    explicit Words(std::vector<std::uint64_t> w) : words(std::move(w)) {}
+    std::size_t count() const override { return words.size(); }
+    bool copy(std::uint64_t* to) const override { return std::copy(words.begin(), words.end(), to), says_all; }
+    bool match(const std::uint64_t* other) const override { return std::equal(words.begin(), words.end(), other); }
+};
+
+pager::Op naming(Paged& p, const std::vector<CUdeviceptr>& buffers) {
+    pager::Op op;
+    for (const CUdeviceptr at : buffers) op.name(p.at(at));
+    return op;
+}
+
+std::vector<pager::Buffer*> listed(const pager::Op& op) { return {op.buffers, op.buffers + op.count}; }
+
+}  // namespace
+
+TEST_CASE("a launch like the one of the memo names what that named", "[memo]") {
+    Paged p{{.device = 8, .host = 16}};
+    const CUdeviceptr a = p.allocate(1), b = p.allocate(1);
+    LaunchMemos memos(3);
+    const Words words({1, 2, 3}), others({1, 2, 4}), fewer({1});
+    CHECK_FALSE(memos.has(1));
+    pager::Op first = naming(p, {a, b});
+    first.name_in_slab(77);
+    memos.note(1, words, first);
+    memos.note(2, fewer, naming(p, {b}));
+    CHECK((memos.has(1) && memos.has(2) && !memos.has(0)));
+
+    pager::Op op;
+    REQUIRE(memos.recall(1, words, op));
+    CHECK(listed(op) == listed(first));
+    CHECK((op.small_count == 1 && op.small[0] == 77));
+    op.name(p.at(b));
+    CHECK(op.count == 2);   // it was there
+    pager::Op other;
+    CHECK_FALSE(memos.recall(1, others, other));
+    CHECK((other.count == 0 && other.small_count == 0));
+    REQUIRE(memos.recall(2, fewer, other));
+    CHECK(listed(other) == std::vector{p.at(b)});
+
+    memos.note(1, others, naming(p, {b}));   // in its place, with fewer buffers
+    pager::Op anew;
+    CHECK_FALSE(memos.recall(1, words, anew));
+    REQUIRE(memos.recall(1, others, anew));
+    CHECK(listed(anew) == std::vector{p.at(b)});
+    CHECK(anew.small_count == 0);
+}
+
+TEST_CASE("what was freed is not recalled, whatever came in its place", "[memo]") {
+    Paged p{{.device = 8, .host = 16}};
+    const CUdeviceptr a = p.allocate(1);
+    LaunchMemos memos(1);
+    const Words words({a});
+    memos.note(0, words, naming(p, {a}));
+    pager::Op op;
+    REQUIRE(memos.recall(0, words, op));
+    REQUIRE(p.device->free(a, reinterpret_cast<CUstream>(1), false) == CUDA_SUCCESS);
+    pager::Op freed;
+    CHECK_FALSE(memos.recall(0, words, freed));
+    CHECK(freed.count == 0);
+    const CUdeviceptr again = p.allocate(1);
+    CHECK(again == a);   // the same object, for another allocation
+    CHECK_FALSE(memos.recall(0, words, freed));
+}
+
+TEST_CASE("a launch that its words do not tell all of has no memo", "[memo]") {
+    Paged p{{.device = 8, .host = 16}};
+    const CUdeviceptr a = p.allocate(1);
+    LaunchMemos memos(1);
+    const auto noted = [&](const Words& words, pager::Op op) {
+        memos.note(0, words, op);
+        return memos.has(0);
+    };
+    const Words words({a});
+    CHECK(noted(words, naming(p, {a})));
+    Words silent({a});
+    silent.says_all = false;
+    CHECK_FALSE(noted(silent, naming(p, {a})));
+    CHECK_FALSE(noted(Words({}), naming(p, {a})));
+    CHECK_FALSE(noted(Words(std::vector<std::uint64_t>(LaunchWords::most + 1)), naming(p, {a})));
+    pager::Op anything = naming(p, {a}), loose = naming(p, {a}), many = naming(p, {a}), over = naming(p, {a}), small = naming(p, {a});
+    anything.everything = true;
+    CHECK_FALSE(noted(words, anything));
+    loose.name_loosely(p.at(a));
+    CHECK_FALSE(noted(words, loose));
+    many.more.push_back(p.at(a));
+    CHECK_FALSE(noted(words, many));
+    over.overwrites.push_back(p.at(a));
+    CHECK_FALSE(noted(words, over));
+    for (std::uint32_t i = 0; i <= pager::Op::kFewSmall; ++i) small.name_in_slab(i);
+    CHECK_FALSE(noted(words, small));
+    CHECK(noted(words, naming(p, {a})));
+}
+
+TEST_CASE("what never comes twice alike is given up", "[memo]") {
+    Paged p{{.device = 8, .host = 16}};
+    const CUdeviceptr a = p.allocate(1);
+    LaunchMemos memos(1);
+    std::uint64_t n = 0;
+    for (; memos.note(0, Words({a, n}), naming(p, {a})), memos.has(0); ++n) REQUIRE(n < 1000);
+    CHECK(n >= 8);
+    pager::Op op;
+    CHECK_FALSE(memos.recall(0, Words({a, n - 1}), op));
+}
