@@ -139,8 +139,8 @@ browser:
 	@scripts/setup.sh --browser
 
 # Of a sanitised build: the unit tests, and random programs, traps, plans that change and lie, and replays with the library.
-sanitised: $(filter $(B)/tests/unit-%,$(TEST_NEEDS)) $(B)/libudnnmem.so $(B)/udnnmem $(B)/softgpu/libcuda.so $(addprefix $(B)/workloads/,random traps digits-driver replays)
-	@UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 LSAN_OPTIONS=suppressions=$(ROOT)/tests/e2e/leaks.txt:print_suppressions=0 $(PYTHON) tests/run.py --limit 7200 --build $(B) $(filter $(B)/tests/unit-%,$(TEST_SUITES)) $(addprefix tests/e2e/,random_programs.py traps/traps.py changing_plans.py lies.py random_replays.py replays.py)
+sanitised: $(filter $(B)/tests/unit-%,$(TEST_NEEDS)) $(B)/libudnnmem.so $(B)/udnnmem $(B)/softgpu/libcuda.so $(addprefix $(B)/workloads/,random traps detours digits-driver replays)
+	@UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 LSAN_OPTIONS=suppressions=$(ROOT)/tests/e2e/leaks.txt:print_suppressions=0 $(PYTHON) tests/run.py --limit 7200 --build $(B) $(filter $(B)/tests/unit-%,$(TEST_SUITES)) $(addprefix tests/e2e/,random_programs.py traps/traps.py detours.py changing_plans.py lies.py random_replays.py replays.py)
 
 test-real: all $(REAL_NEEDS) ## real frameworks under the library, at full length
 	@UDNNMEM_TEST_FULL=1 $(PYTHON) tests/run.py --limit 28800 --build $(B) $(REAL_SUITES)
