@@ -106,7 +106,7 @@ constexpr std::size_t kNoParameter = SIZE_MAX;
 // Pointers inside a parameter are aligned to 8 bytes of the parameter buffer.
 inline void scan(const Naming& n, const char* data, std::size_t offset, std::size_t bytes, bool structure = false) {
     const StrayWords::Offsets* const strays = structure ? g_stray_words.of(n.launch->layout->name) : nullptr;
-    for (std::size_t at = (8 - offset % 8) % 8; at + 8 <= bytes; at += 8) {
+    for (std::size_t at = first_address(offset); at + 8 <= bytes; at += 8) {
         std::uint64_t word;
         std::memcpy(&word, data + at, 8);
         if (structure && n.pager.in_arena(word) && names_loosely(n, strays, word, offset + at)) [[unlikely]] continue;

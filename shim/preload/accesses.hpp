@@ -41,6 +41,9 @@ CUresult pointers_escaping(pager::Pager& pager, const interpose::Work& work, con
 
 // A tensor map descriptor was encoded for an address: kernels that get these 128 bytes by value name it.
 void remember_tensor_map(pager::Pager& pager, const void* descriptor, CUdeviceptr address);
+// Where in what lies at that offset of a parameter buffer the first address may be: they are 8 bytes at multiples of 8 there.
+constexpr std::size_t first_address(std::size_t offset) { return (8 - offset % 8) % 8; }
+
 // Whether what a parameter of so many bytes names may be in such a descriptor.
 bool may_hold_tensor_map(std::size_t bytes);
 // One that was encoded has other bytes now.

@@ -50,6 +50,14 @@ CUresult timed(Arguments... arguments) {
     return result;
 }
 
+// A launch of a kernel that is given eight addresses.
+struct Addresses final : executor::LaunchWords {
+    CUdeviceptr at[8];
+    std::size_t count() const override { return 8; }
+    bool copy(std::uint64_t* to) const override { return std::copy_n(at, 8, to), true; }
+    bool match(const std::uint64_t* words) const override { return std::equal(at, at + 8, words); }
+};
+
 pager::Driver driver() {
     pager::Driver d;
 #define UDNNMEM_FILL(symbol, required) d.symbol = ::symbol;
@@ -119,13 +127,19 @@ int main(int argc, char** argv) {
             pager::Op op;
             op.stream = stream;
             op.kernel = true;
+            Addresses words;
             for (std::int32_t i = 0; i < 8; ++i) {
                 list[i] = &at[static_cast<std::size_t>(named(k, i))];
-                op.name(pager.find(at[static_cast<std::size_t>(named(k, i))]));
+                words.at[i] = at[static_cast<std::size_t>(named(k, i))];
             }
             t_in_driver = 0;
-            const std::int64_t a = now();
-            const auto place = executor.before("nothing", static_cast<std::uint64_t>(k), op);
+            executor::Executor::Place place;
+            std::int64_t a = now();
+            if (!executor.recall("nothing", words, op, place)) {
+                for (const CUdeviceptr address : words.at) op.name(pager.find(address));
+                a = now();   // that is the preload's time
+                place = executor.before("nothing", static_cast<std::uint64_t>(k), op, &words);
+            }
             const std::int64_t b = now();
             std::int64_t in_driver = t_in_driver;
             if (pager.enter(op) != CUDA_SUCCESS) return 1;

@@ -23,6 +23,12 @@ def run(seed, preload, **options):
     return Run([WORKLOADS / "detours", seed, ITERATIONS], environment(preload=preload, **MODEL, **(PAGED | options if preload else {})))
 
 
+def notices(seed):
+    """Whether it fails without the rule."""
+    done = run(seed, True, UDNNMEM_RECOMPUTE="off", LD_PRELOAD=BREAKABLE, UDNNMEM_BREAK="recall", **UNREACHED)
+    return done.status != 0 or done.output != run(seed, False).output
+
+
 def main():
     suite = Suite()
     for seed in range(1, SEEDS + 1):
@@ -35,11 +41,6 @@ def main():
     if BREAKABLE.exists():
         intact = run(1, True, UDNNMEM_RECOMPUTE="off", LD_PRELOAD=BREAKABLE, **UNREACHED)
         suite.check(intact.status == 0, "with every rule in force", intact.tail())
-
-        def notices(seed):
-            done = run(seed, True, UDNNMEM_RECOMPUTE="off", LD_PRELOAD=BREAKABLE, UDNNMEM_BREAK="recall", **UNREACHED)
-            return done.status != 0 or done.output != run(seed, False).output
-
         suite.check(any(notices(seed) for seed in range(1, 4)), "without the rule")
     suite.finish()
 
