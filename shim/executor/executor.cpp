@@ -88,21 +88,26 @@ void Executor::reconsider() noexcept {
 
 // ---- the launch path -------------------------------------------------------------------------------------------------
 
-// Which step of which course the op is.
-std::int32_t Executor::find_place(const Seen& seen, bool recalled) {
+// The course of which it is the step that is expected, or the first; null: none.
+Course* Executor::follow(const Seen& seen, bool recalled) {
     Course* best = nullptr;
     for (const CoursePointer& c : courses_) {
         c->step = recalled && c.get() == active_ ? c->follower.go_on(seen) : c->follower.at(seen);
         if (c->step != Follower::nowhere && (!best || c->follower.run() > best->follower.run())) best = c.get();
     }
-    if (active_ && active_->follower.run() > 1) best = active_;
-    if (!best)
-        for (const bool others : {false, true})
-            for (const CoursePointer& c : courses_)
-                if (!best && (c.get() != active_) == others && (c->step = c->follower.find(seen, recent_ops_)) != Follower::nowhere) best = c.get();
-    if (!best) return Follower::nowhere;
-    active_ = best;
-    return best->step;
+    return active_ && active_->follower.run() > 1 ? active_ : best;
+}
+
+// The course of which it is any step, by the ops before it; null: none.
+Course* Executor::find(const Seen& seen) {
+    recent_ops_.push(seen);
+    for (const bool others : {false, true})
+        for (const CoursePointer& c : courses_)
+            if ((c.get() != active_) == others && (c->step = c->follower.find(seen, recent_ops_)) != Follower::nowhere) {
+                recent_ops_.take_back();   // it is a step
+                return c.get();
+            }
+    return nullptr;
 }
 
 // The op as part of what ran since the last first step.
@@ -235,6 +240,12 @@ void Executor::lose() {
 
 // The clock goes on; the places that the last steps had in it are kept apart from those of the steps to come.
 void Executor::restart_clock(std::int32_t step) { first_clock_ = clock_ + kRecent - static_cast<std::uint64_t>(step); }
+
+// Where the step has its place in the clock if it comes next.
+std::uint64_t Executor::clock_of(std::int32_t step) {
+    while (first_clock_ + static_cast<std::uint64_t>(step) <= clock_) first_clock_ += active_->sequence.steps.size();
+    return first_clock_ + static_cast<std::uint64_t>(step);
+}
 
 CUresult Executor::replay_for(const Place& place, pager::Op& op, const replay::LaunchSource* source) noexcept try {
     turns_.wait_for(place.after);
@@ -369,8 +380,9 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
         return place;
     }
     tell(place, name, {shape, movable(op)}, op, false);
-    if (launch && following_ && active_->follower.settled() && active_->sequence.steps[static_cast<std::size_t>(place.step)].lasting)
-        active_->memos.note(place.step, *launch, op);
+    if (!launch || !following_ || !active_->follower.settled()) return place;
+    const Sequence& s = active_->sequence;
+    if (const Sequence::Step& known = s.steps[static_cast<std::size_t>(place.step)]; known.lasting) active_->memos.note(place.step, *launch, op, s.uses.data() + known.first);
     return place;
 } catch (...) {
     return Place();
@@ -380,7 +392,7 @@ bool Executor::recall_expected(const char* name, const LaunchWords& launch, page
     std::lock_guard lock(mutex_);
     if (!following_ || !active_) return false;
     const std::int32_t step = active_->follower.expected();
-    if (!active_->memos.recall(step, launch, op)) return false;
+    if (!active_->memos.recall(step, launch, active_->rows() ? clock_of(step) : 0, op, place.missing)) return false;
     // No buffer of it is newer than all that came before.
     newest_before_ = newest_id_;
     const std::span<pager::Buffer* const> named = op.small_count ? movable(op) : std::span<pager::Buffer* const>(op.buffers, op.count);
@@ -394,15 +406,19 @@ bool Executor::recall_expected(const char* name, const LaunchWords& launch, page
 // The op, which comes now, to the courses; `recalled`: it is the step that is expected.
 void Executor::tell(Place& place, const char* name, const Seen& seen, pager::Op& op, bool recalled) {
     place.op = ++ops_;
-    recent_ops_.push(seen);
-
     Course* const was = active_;
     const std::uint64_t run = was ? was->follower.run() : 0;
     const bool was_following = following_;
     const std::int32_t expected = was && following_ ? was->follower.expected() : 0;
-    const std::int32_t step = place.step = find_place(seen, recalled);
-    following_ = step != Follower::nowhere;
-    const bool goes_on = following_ && active_ == was && was_following && was->follower.run() == run + 1;
+    Course* now = follow(seen, recalled);
+    const bool goes_on = now && now == was && was_following && was->follower.run() == run + 1;
+    if (!goes_on) [[unlikely]] {
+        if (was_following) recent_ops_.push(was->follower, run, expected);
+        if (!now) now = find(seen);
+    }
+    following_ = now;
+    if (now) active_ = now;
+    const std::int32_t step = place.step = now ? now->step : Follower::nowhere;
     const bool ended = was && was_following && !expected && run >= was->sequence.steps.size();   // an iteration, with the op before
     if (!goes_on) {
         if (was_following) {
@@ -434,34 +450,34 @@ void Executor::tell(Place& place, const char* name, const Seen& seen, pager::Op&
     active_->strays |= op.loose_count > 0;
     active_->streams.set(active_->sequence.steps[static_cast<std::size_t>(step)].stream, op.stream);
     if (step == 0) begin_iteration();
-    while (first_clock_ + static_cast<std::uint64_t>(step) <= clock_) first_clock_ += active_->sequence.steps.size();
-    clock_ = first_clock_ + static_cast<std::uint64_t>(step);
+    clock_ = clock_of(step);
     if (replayer_) note_epoch(place, op, goes_on);
-    if (active_->rows()) look_ahead(place, seen, op);
+    if (active_->rows()) look_ahead(place, seen, op, recalled);
     take_turn(place);
 }
 
 // For an op of a plan: when its buffers are used next, which of them is missing, and how far ahead of the device it may be.
-void Executor::look_ahead(Place& place, const Seen& seen, pager::Op& op) {
-    const Sequence::Step& known = active_->sequence.steps[static_cast<std::size_t>(place.step)];
-    const Sequence::Use* use = active_->sequence.uses.data() + known.first;
-    const std::uint64_t clock = clock_;
-    for (pager::Buffer* const b : seen.named) {
-        const std::uint32_t again = (use++)->again;
-        b->next_use.store(again ? clock + again : pager::Buffer::never_again, std::memory_order_relaxed);
-        const pager::Residency now = b->residency.load(std::memory_order_relaxed);
-        if (now == pager::Residency::device || place.missing) [[likely]] continue;
-        place.missing = b;
-        place.found = now;
+void Executor::look_ahead(Place& place, const Seen& seen, pager::Op& op, bool recalled) {
+    if (!recalled) {   // else it is so already
+        const Sequence::Use* use = active_->sequence.uses.data() + active_->sequence.steps[static_cast<std::size_t>(place.step)].first;
+        for (pager::Buffer* const b : seen.named) {
+            const std::uint32_t again = (use++)->again;
+            b->next_use.store(again ? clock_ + again : pager::Buffer::never_again, std::memory_order_relaxed);
+            if (b->residency.load(std::memory_order_relaxed) != pager::Residency::device && !place.missing) place.missing = b;
+        }
     }
-    if (place.missing) place.missed_at = pager::now_ns();
+    if (place.missing) {
+        place.found = place.missing->residency.load(std::memory_order_relaxed);
+        if (place.found == pager::Residency::device) place.missing = nullptr;   // it has just come
+        else place.missed_at = pager::now_ns();
+    }
     place.timed = clock_of_ops_.wants(place.step, active_->timed_apart());
     device_->plan_step(clock_, active_->longest.value);
     const Rows& rows = *active_->rows();
     const std::size_t ahead = static_cast<std::size_t>(rows.lookahead) + 1;
     op.slot = &pager_.streams().slot(op.stream);
     place.clock = clock_;
-    place.plain = place.step && !has_orders(rows, place.step) && !active_->watch && !proves_.load(std::memory_order_relaxed) &&
+    place.plain = place.step && !rows.acts_after(place.step) && !active_->watch && !proves_.load(std::memory_order_relaxed) &&
                   op.slot->marked.load(std::memory_order_relaxed) >= active_->awaited;
     Passed& passing = recent_[clock_ % kRecent];
     passing.clock = clock_;
@@ -576,16 +592,10 @@ bool Executor::give_orders(const Place& place, const pager::Op& op, std::uint64_
     return true;
 }
 
-// Whether there is anything to do after the step: something to order, or its end to be known.
-bool Executor::has_orders(const Rows& rows, std::int32_t step) const {
-    const auto k = static_cast<std::size_t>(step);
-    return k + 1 >= rows.begin.size() || rows.marked[k] || rows.begin[k + 1] > rows.begin[k];
-}
-
 bool Executor::acts_after(const Place& place) {
     std::lock_guard lock(mutex_);
     const Rows* rows = active_ && place.step != Follower::nowhere ? active_->rows() : nullptr;
-    return rows && has_orders(*rows, place.step);
+    return rows && rows->acts_after(place.step);
 }
 
 // ---- what it says ----------------------------------------------------------------------------------------------------

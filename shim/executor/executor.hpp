@@ -37,6 +37,7 @@
 #include "shim/executor/op_clock.hpp"
 #include "shim/executor/passages.hpp"
 #include "shim/executor/turns.hpp"
+#include "shim/host/quick_mutex.hpp"
 #include "shim/pager/pager.hpp"
 #include "shim/replay/replayer.hpp"
 
@@ -81,18 +82,18 @@ class Executor {
     bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
     // What before() found of an op, for the calls that follow it on the same thread.
     struct Place {
+        Place() {}                                 // not constexpr: GCC would clear it by `rep stos`, which takes some 15 ns
         std::int32_t step = Follower::nowhere;
-        std::uint64_t op = 0;                      // the n-th of those told
         bool timed = false;                        // between two events
         bool plain = false;                        // the plan has nothing to do after it
-        std::uint64_t clock = 0;                   // of the step in the plan's count
         pager::Residency found = pager::Residency::device;   // where `missing` was
+        bool breaks = false;                       // nobody can say after it what dropped buffers depend on; while anything may be dropped
+        std::uint64_t op = 0;                      // the n-th of those told
+        std::uint64_t clock = 0;                   // of the step in the plan's count
         const pager::Buffer* missing = nullptr;    // the first of its buffers that is not there
         std::int64_t missed_at = 0;
-        // While anything may be dropped: of which epoch (Known) the op is, 0 else; whether nobody can say after it what dropped
-        // buffers depend on; whose step it is, and the plan.
+        // While anything may be dropped: of which epoch (Known) the op is, 0 else; whose step it is, and the plan.
         std::uint64_t epoch = 0;
-        bool breaks = false;
         std::uint64_t after = 0, turn = 0;         // Turns: the last one that comes before the op; its own, 0: nothing is due before it
         std::shared_ptr<Course> course;
         std::shared_ptr<const Rows> rows;
@@ -252,11 +253,11 @@ class Executor {
     // The launch path's, under mutex_.
     std::span<pager::Buffer* const> movable(const pager::Op& op);
     void tell(Place& place, const char* name, const Seen& seen, pager::Op& op, bool recalled);
-    std::int32_t find_place(const Seen& seen, bool recalled);
+    Course* follow(const Seen& seen, bool recalled);
+    Course* find(const Seen& seen);
     void pass(const char* name, const Seen& seen, const pager::Op& op);
     void open_passage();
-    void look_ahead(Place& place, const Seen& seen, pager::Op& op);
-    bool has_orders(const Rows& rows, std::int32_t step) const;
+    void look_ahead(Place& place, const Seen& seen, pager::Op& op, bool recalled);
     bool give_orders(const Place& place, const pager::Op& op, std::uint64_t queued, bool tried);
     // Whether it is a step, and no other op was told since: only then is what the active course knows that op's.
     bool still_at(const Place& place) const { return active_ && place.step != Follower::nowhere && place.op == ops_; }
@@ -273,6 +274,7 @@ class Executor {
     void launch_whole_again(Nanoseconds pieces, Nanoseconds whole, const char* how);
     void lose();
     void restart_clock(std::int32_t step);
+    std::uint64_t clock_of(std::int32_t step);
 
     pager::Pager& pager_;
     const Settings settings_;
@@ -282,7 +284,7 @@ class Executor {
 
     // Under mutex_ is all that follows but the thread's own. What every op looks at comes first, side by side, for a program leaves
     // little of it in the caches from one op to the next.
-    alignas(64) std::mutex mutex_;
+    alignas(64) host::QuickMutex mutex_;
     std::vector<CoursePointer> courses_;
     Course* active_ = nullptr;                      // acted upon; it may be lost
     Course* last_ = nullptr;                        // of the iteration before this one; null: none, or not whole

@@ -26,6 +26,18 @@ void Recent::push(const Seen& seen) {
     std::copy_n(seen.named.begin(), op.count, op.named);
 }
 
+void Recent::push(const Follower& follower, std::uint64_t run, std::int32_t end) {
+    const Sequence& sequence = follower.sequence();
+    const std::size_t n = sequence.steps.size(), count = std::min({static_cast<std::size_t>(run), window, n});
+    for (std::size_t i = count; i > 0; --i) {
+        const Sequence::Step& step = sequence.steps[(static_cast<std::size_t>(end) + n - i) % n];
+        Op& op = ops_[seen_++ % window];
+        op.shape = step.shape;
+        op.count = static_cast<std::uint32_t>(std::min<std::size_t>(step.count, most_named));
+        for (std::uint32_t k = 0; k < op.count; ++k) op.named[k] = follower.last_bound(sequence.uses[step.first + k].buffer).buffer;
+    }
+}
+
 Follower::Follower(const Sequence& sequence) : sequence_(sequence), known_(sequence.persistent.size()) {
     settled_ = true;
     for (std::size_t i = 0; i < known_.size(); ++i) {

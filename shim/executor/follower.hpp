@@ -22,17 +22,22 @@
 
 namespace udnnmem::executor {
 
+class Follower;
+
 // An op as it comes: `named`, the movable buffers that it names, in its order.
 struct Seen {
     std::uint64_t shape = 0;
     std::span<pager::Buffer* const> named;
 };
 
-// The last ops, whatever they were.
+// The last ops, whatever they were: those that were steps are written down once the program does something else.
 class Recent {
   public:
     static constexpr std::size_t window = 8, most_named = 12;   // of an op's buffers, so many are looked at
     void push(const Seen& seen);
+    // The last `run` steps before `end`, in the order in which they come, as they just ran.
+    void push(const Follower& follower, std::uint64_t run, std::int32_t end);
+    void take_back() { --seen_; }
     std::size_t size() const { return seen_ < window ? static_cast<std::size_t>(seen_) : window; }
 
   private:
@@ -63,6 +68,7 @@ class Follower {
     // Ops that came one after the other as expected, up to the last one; 0: lost.
     std::uint64_t run() const { return run_; }
     std::int32_t expected() const { return next_; }
+    const Sequence& sequence() const { return sequence_; }
     // Its persistent buffers are known.
     bool settled() const { return settled_; }
     // What logical buffer `i` is in this iteration; null: not seen yet, or gone.

@@ -4,15 +4,20 @@
 
 namespace udnnmem::executor {
 
-bool LaunchMemos::recall(std::int32_t step, const LaunchWords& launch, pager::Op& op) const {
+bool LaunchMemos::recall(std::int32_t step, const LaunchWords& launch, std::uint64_t clock, pager::Op& op, const pager::Buffer*& missing) const {
     const Memo& m = memos_[static_cast<std::size_t>(step)];
     if (!m.there || !launch.match(words_.data() + m.word)) return false;
     const Named* const named = named_.data() + m.buffer;
+    const pager::Buffer* away = nullptr;
     for (std::uint32_t i = 0; i < m.buffers; ++i) {
         pager::Buffer* const b = named[i].buffer;
         if (b->id != named[i].id || !b->live) return false;
         op.buffers[i] = b;
+        if (!clock) continue;
+        b->next_use.store(clock + named[i].again, std::memory_order_relaxed);
+        if (b->residency.load(std::memory_order_relaxed) != pager::Residency::device && !away) [[unlikely]] away = b;
     }
+    missing = away;
     op.count = m.buffers;
     op.marks = ~std::uint64_t{0};   // what else is named is compared with all of them
     std::copy_n(small_.data() + m.small, m.smalls, op.small);
@@ -20,7 +25,7 @@ bool LaunchMemos::recall(std::int32_t step, const LaunchWords& launch, pager::Op
     return true;
 }
 
-void LaunchMemos::note(std::int32_t step, const LaunchWords& launch, const pager::Op& op) noexcept {
+void LaunchMemos::note(std::int32_t step, const LaunchWords& launch, const pager::Op& op, const Sequence::Use* uses) noexcept {
     Memo& m = memos_[static_cast<std::size_t>(step)];
     m.there = false;
     if (m.tries == kTries) return;
@@ -44,7 +49,7 @@ void LaunchMemos::note(std::int32_t step, const LaunchWords& launch, const pager
         m.small = small, m.smalls = static_cast<std::uint16_t>(op.small_count);
     }
     if (!launch.copy(words_.data() + m.word)) return;
-    std::transform(op.buffers, op.buffers + op.count, named_.begin() + m.buffer, [](pager::Buffer* b) { return Named{b, b->id}; });
+    std::transform(op.buffers, op.buffers + op.count, named_.begin() + m.buffer, [&](pager::Buffer* b) { return Named{b, b->id, b->slab ? 0 : uses++->again}; });
     std::copy_n(op.small, op.small_count, small_.begin() + m.small);
     m.there = true;
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "shim/executor/sequence.hpp"
 #include "shim/pager/pager.hpp"
 
 namespace udnnmem::executor {
@@ -34,12 +35,13 @@ class LaunchMemos {
     explicit LaunchMemos(std::size_t steps) : memos_(steps) {}
 
     bool has(std::int32_t step) const { return memos_[static_cast<std::size_t>(step)].there; }
-    // Lists in `op`, which names nothing so far, what the launch names. False: it is not as it was when the memo was made, and `op` is
-    // as before.
-    bool recall(std::int32_t step, const LaunchWords& launch, pager::Op& op) const;
-    // The step came as a launch that names what `op` lists and that its memo, if it has one, is not of. What never comes twice alike is
-    // given up.
-    void note(std::int32_t step, const LaunchWords& launch, const pager::Op& op) noexcept;
+    // Lists in `op`, which names nothing so far, what the launch names, and tells each buffer that can move when it is used next, in a
+    // plan's count in which the step is at `clock` (0: there is no plan). `missing`: the first buffer that is not on the device; null:
+    // there is none. False: the launch is not as it was when the memo was made, and `op` names nothing.
+    bool recall(std::int32_t step, const LaunchWords& launch, std::uint64_t clock, pager::Op& op, const pager::Buffer*& missing) const;
+    // The step came as a launch that names what `op` lists and that its memo, if it has one, is not of; `uses`: of what can move of
+    // that, in its order. What never comes twice alike is given up.
+    void note(std::int32_t step, const LaunchWords& launch, const pager::Op& op, const Sequence::Use* uses) noexcept;
 
   private:
     static constexpr std::uint16_t kTries = 16;
@@ -47,6 +49,7 @@ class LaunchMemos {
     struct Named {
         pager::Buffer* buffer;
         std::uint32_t id;
+        std::uint32_t again;   // as Sequence::Use has it
     };
     struct Memo {
         std::uint32_t word = 0, buffer = 0, small = 0;   // the first of each

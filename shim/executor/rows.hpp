@@ -37,6 +37,11 @@ struct Rows {
     double link_in = 0, link_out = 0;    // likewise, bytes per second
     std::vector<Nanoseconds> start;      // of each step in an iteration, by the simulator
     std::vector<bool> marked;            // steps whose end has to be known: the memory of a later one waits for it
+    // Whether there is anything to do after the step: something to order, or its end to be known.
+    bool acts_after(std::int32_t step) const {
+        const auto k = static_cast<std::size_t>(step);
+        return k + 1 >= begin.size() || begin[k + 1] > begin[k] || marked[k];
+    }
     std::string change;                  // what is different about it; "": it is the first of its kind
     bool anew = false;                   // a stored one of which nothing is left: what it replayed was denied
     int lookahead = 0;                   // ops ahead of the device at which it takes memory

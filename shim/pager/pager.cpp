@@ -301,10 +301,16 @@ void Pager::leave(Op& op, CUresult result) {
         if (bits & ~b->streams.load(std::memory_order_relaxed)) b->streams.fetch_or(bits, std::memory_order_relaxed);
         if (b->last_use.load(std::memory_order_relaxed) < number) b->last_use.store(number, std::memory_order_release);
         b->touched.store(true, std::memory_order_relaxed);
-        if ((op.slow || op.everything) && b->residency.load(std::memory_order_relaxed) == Residency::host) b->host_changed.store(true, std::memory_order_relaxed);
     };
     for (std::uint32_t i = 0; i < op.count; ++i) note(op.buffers[i]);
     for (Buffer* b : op.more) note(b);
+    if (op.slow || op.everything) [[unlikely]] {
+        const auto changed = [](Buffer* b) {
+            if (b->residency.load(std::memory_order_relaxed) == Residency::host) b->host_changed.store(true, std::memory_order_relaxed);
+        };
+        std::for_each(op.buffers, op.buffers + op.count, changed);
+        std::ranges::for_each(op.more, changed);
+    }
     const auto raise_streams = [&] {
         if (counts(*op.slot)) raise(op.slot->last_op, number);
         for (StreamSlot* s : op.also)

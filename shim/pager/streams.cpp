@@ -111,6 +111,7 @@ StreamSlot* StreamTable::make_slot(CUstream stream, CUcontext context, bool per_
     slot->blocking = is_blocking(stream, per_thread);
     if (per_thread) slot->thread = this_thread();
     slot->index = static_cast<int>(slots_.size());
+    slot->mask = std::uint64_t{1} << (slot->index % 63);
     slot->life = ++lives_;
     slots_.push_back(std::move(slot));
     slot_count_.store(static_cast<int>(slots_.size()), std::memory_order_release);

@@ -39,6 +39,7 @@ struct alignas(128) StreamSlot {   // what one thread writes is beside nothing o
     CUstream stream = nullptr;
     CUcontext context = nullptr;               // the stream's own; the marks' events are made in it
     int index = 0;
+    std::uint64_t mask = 0;                    // bit()
     std::uint64_t life = 0;                    // from 1; of this stream alone, while the slot may serve others after it
     bool per_thread = false;                   // `stream` is the number of its thread
     bool blocking = true;                      // it waits for its context's legacy stream, and that for it
@@ -57,7 +58,7 @@ struct alignas(128) StreamSlot {   // what one thread writes is beside nothing o
     };
     std::deque<Mark> marks;
     std::vector<CUevent> spare;                // of its context: the next marks', without asking the driver about the oldest one
-    std::uint64_t bit() const { return std::uint64_t{1} << (index % 63); }
+    std::uint64_t bit() const { return mask; }
 };
 
 class StreamTable {

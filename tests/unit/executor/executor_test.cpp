@@ -57,9 +57,16 @@ struct Network {
     // As the executor asks: where the program is lost, by its last ops.
     std::int32_t at(Follower& follower, const char* name, const std::vector<pager::Buffer*>& named) {
         const executor::Seen seen{shape(name), named};
+        const std::uint64_t run = follower.run();
+        const std::int32_t expected = follower.expected();
+        std::int32_t step = follower.at(seen);
+        if (follower.run() == run + 1) return step;
+        recent.push(follower, run, expected);
+        if (step != Follower::nowhere) return step;
         recent.push(seen);
-        const std::int32_t step = follower.at(seen);
-        return step == Follower::nowhere ? follower.find(seen, recent) : step;
+        step = follower.find(seen, recent);
+        if (step != Follower::nowhere) recent.take_back();
+        return step;
     }
     // Plays the ops [from, to) of an iteration with activations of its own; what at() answers for each.
     std::vector<std::int32_t> play(Follower& follower, int from, int to, std::deque<pager::Buffer>& activations) {
@@ -239,6 +246,9 @@ TEST_CASE("a program that jumps is found again by its last ops, not by what look
     const auto steps = net.play(follower, 50, 80, mine);  // all layers are the same kernel: their weights tell them apart
     CHECK(steps[0] == Follower::nowhere);   // two ops in a row say where it is
     CHECK(std::vector(steps.begin() + 1, steps.end()) == range(51, 80));
+    // What came before the jump counts: step 29 behind itself is nowhere.
+    net.play(follower, 0, 30, mine);
+    CHECK(net.play(follower, 29, 31, mine) == std::vector{Follower::nowhere, 30});
     // Another network of the same kernels is not followed.
     Network other(40);
     std::deque<pager::Buffer> theirs;
