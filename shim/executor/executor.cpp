@@ -477,7 +477,7 @@ void Executor::look_ahead(Place& place, const Seen& seen, pager::Op& op, bool re
     const std::size_t ahead = static_cast<std::size_t>(rows.lookahead) + 1;
     op.slot = &pager_.streams().slot(op.stream);
     place.clock = clock_;
-    place.plain = place.step && !rows.acts_after(place.step) && !active_->watch && !proves_.load(std::memory_order_relaxed) &&
+    place.plain = place.step && !rows.acts[static_cast<std::size_t>(place.step)] && !active_->watch && !proves_.load(std::memory_order_relaxed) &&
                   op.slot->marked.load(std::memory_order_relaxed) >= active_->awaited;
     Passed& passing = recent_[clock_ % kRecent];
     passing.clock = clock_;
@@ -595,7 +595,7 @@ bool Executor::give_orders(const Place& place, const pager::Op& op, std::uint64_
 bool Executor::acts_after(const Place& place) {
     std::lock_guard lock(mutex_);
     const Rows* rows = active_ && place.step != Follower::nowhere ? active_->rows() : nullptr;
-    return rows && rows->acts_after(place.step);
+    return rows && rows->acts[static_cast<std::size_t>(place.step)];
 }
 
 // ---- what it says ----------------------------------------------------------------------------------------------------

@@ -30,9 +30,16 @@ class OpClock {
         const std::uint32_t all = of(most_timed);
         return iterations < often * all ? all : of(few_timed);
     }
-    // Whether the op of `step` is to be timed in this iteration.
-    bool wants(std::int32_t step, std::uint32_t apart) const {
-        return step == 0 || (base_ && (static_cast<std::uint32_t>(step) + phase_) % apart == 0);
+    // Whether the op of `step` is to be timed in this iteration. Asked in the order of the steps.
+    bool wants(std::int32_t step, std::uint32_t apart) {
+        if (!step) {
+            due_ = 1;
+            return true;
+        }
+        if (step < due_) [[likely]] return false;
+        const std::uint32_t since = (static_cast<std::uint32_t>(step) + phase_) % apart;
+        due_ = step + static_cast<std::int32_t>(since ? apart - since : 1);
+        return base_ && !since;
     }
     // It is about to be handed to the driver; `tag` names the iteration's kind.
     void begin(CUstream stream, std::uint64_t tag, std::int32_t step);
@@ -69,6 +76,7 @@ class OpClock {
     bool timing_ = false;
     CUevent base_ = nullptr;
     std::uint32_t phase_ = 0;
+    std::int32_t due_ = 0;           // no step before it is timed
 };
 
 }  // namespace udnnmem::executor

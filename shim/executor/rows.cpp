@@ -35,6 +35,12 @@ std::int32_t replay_of(const Rows& rows, std::int32_t buffer, std::int32_t op) {
     return -1;
 }
 
+void note_acts(Rows& rows) {
+    rows.acts = rows.marked;
+    for (std::size_t k = 0; k < rows.acts.size(); ++k)
+        if (rows.begin[k + 1] > rows.begin[k]) rows.acts[k] = true;
+}
+
 }  // namespace
 
 void index_replays(Rows& rows, std::size_t steps) {
@@ -96,6 +102,7 @@ void mark_steps(Rows& rows, const Sequence& sequence) {
                 if (rows.entries[i].kind == pager::Order::Kind::fetch) comes[static_cast<std::size_t>(rows.entries[i].buffer)] = true;
         }
     }
+    note_acts(rows);
 }
 
 Rows distorted(const Rows& rows, std::size_t buffers, std::uint64_t seed) {
@@ -124,6 +131,7 @@ Rows distorted(const Rows& rows, std::size_t buffers, std::uint64_t seed) {
         out.entries.insert(out.entries.end(), row.begin(), row.end());
     }
     out.begin.push_back(static_cast<std::uint32_t>(out.entries.size()));
+    note_acts(out);
     return out;
 }
 

@@ -37,17 +37,13 @@ struct Rows {
     double link_in = 0, link_out = 0;    // likewise, bytes per second
     std::vector<Nanoseconds> start;      // of each step in an iteration, by the simulator
     std::vector<bool> marked;            // steps whose end has to be known: the memory of a later one waits for it
-    // Whether there is anything to do after the step: something to order, or its end to be known.
-    bool acts_after(std::int32_t step) const {
-        const auto k = static_cast<std::size_t>(step);
-        return k + 1 >= begin.size() || begin[k + 1] > begin[k] || marked[k];
-    }
+    std::vector<bool> acts;              // steps after which there is something to do: something to order, or their end to be known
     std::string change;                  // what is different about it; "": it is the first of its kind
     bool anew = false;                   // a stored one of which nothing is left: what it replayed was denied
     int lookahead = 0;                   // ops ahead of the device at which it takes memory
     std::shared_ptr<const policy::Plan> plan;   // as the simulator reads it; null: it was stored by an earlier run
 };
-// Sets `marked`: an op that takes memory, for a new buffer or one that was fetched, does so once the op `lookahead` + 1 before it has
+// Sets `acts` and `marked`: an op that takes memory, for a new buffer or one that was fetched, does so once the op `lookahead` + 1 before it has
 // ended (pager::Op::paced_by).
 void mark_steps(Rows& rows, const Sequence& sequence);
 // A drop that neither a replay nor one of `tails` brings back is left out.

@@ -284,6 +284,8 @@ TEST_CASE("ops are marked whose end later ones wait for before they take memory"
     executor::mark_steps(rows, s);
     // Forwards each op has a new activation; backwards only weight 1 comes back, for op 38.
     for (std::size_t k = 0; k < 40; ++k) CHECK(rows.marked[k] == (k < 16 || k >= 36 || k == 34));
+    // Op 30 has an order as well.
+    for (std::size_t k = 0; k < 40; ++k) CHECK(rows.acts[k] == (rows.marked[k] || k == 30));
     // What is computed again before an op takes memory for it.
     rows.replays.push_back({29, nullptr});
     executor::mark_steps(rows, s);

@@ -27,7 +27,7 @@ TEST_CASE("one thread at a time holds a quick mutex, and all get it") {
     CHECK(count == long{kThreads} * kTimes);
 }
 
-TEST_CASE("who finds a quick mutex taken sleeps until it is given back") {
+TEST_CASE("who finds a quick mutex taken waits until it is given back") {
     QuickMutex mutex;
     mutex.lock();
     CHECK_FALSE(mutex.try_lock());
@@ -41,7 +41,7 @@ TEST_CASE("who finds a quick mutex taken sleeps until it is given back") {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     CHECK(in == 0);
     mutex.unlock();
-    for (std::thread& t : threads) t.join();   // each wakes the next one
+    for (std::thread& t : threads) t.join();
     CHECK(in == 3);
     CHECK(mutex.try_lock());
     mutex.unlock();
