@@ -10,8 +10,6 @@ namespace udnnmem::executor {
 namespace {
 
 constexpr std::chrono::milliseconds kPatience(100);   // with a planner, when the program ends
-constexpr double kSameMemory = 1.1;                   // of two sequences that are the same but for how graphs are launched
-constexpr double kMoreThanWhole = 1.02;               // an iteration of graphs node by node may take so much longer than of whole ones
 constexpr std::uint64_t kLookedBack = 8;              // ops, for one of the same stream that is done
 constexpr std::size_t kMispredictions = 256;          // kinds of them that are told apart
 
@@ -146,89 +144,6 @@ void Executor::strayed(const Course& from, std::int32_t expected, const char* na
     else if (mispredictions_.size() < kMispredictions) mispredictions_.emplace(what, 1);
 }
 
-// Where step 0 is about to be submitted.
-void Executor::begin_iteration() {
-    timer_.poll([this](std::uint64_t tag, std::int64_t ns) {
-        for (const CoursePointer& c : courses_)
-            if (c->measured(tag, Nanoseconds(ns))) return;
-    });
-    clock_of_ops_.poll([this](const OpClock::Timed& t) {
-        for (const CoursePointer& c : courses_) c->timed(t);
-    });
-    if (!settings_.lie)
-        if (const Course::Judgement j = active_->judge(); j.instead.value) {
-            settings_.say("plan given up: " + std::to_string(j.plan.value / 1000) + " us an iteration, no better than " + std::to_string(j.instead.value / 1000) + " us before");
-            if (!active_->rows()) device_->forget_orders();
-        }
-    if (!settings_.plan_file.empty() && active_->newly_worth_storing()) wake(store_waits_);
-    if (!settings_.lie && active_->to_be_improved()) {
-        active_->stage = Course::Stage::improving;
-        wake(advance_waits_);
-    }
-    if (strangers_until_ && ops_ >= strangers_until_) wake(advance_waits_);
-    if (active_->stage == Course::Stage::unproven && !proves_.load()) wake(advance_waits_);   // it is its turn
-    if (replayer_ && replayer_.load()->tries()) wake(advance_waits_);   // with trials to be judged
-    const Bytes peak(static_cast<std::int64_t>(device_->take_peak()));
-    if (whole_ && last_ == active_) active_->took(peak);
-    judge_pieces();
-    if (!settings_.lie) look_at_memory(*active_);
-    if (active_->proven && active_->stage == Course::Stage::planned && strays(*active_)) {   // seen after the proof
-        active_->proven = false;
-        active_->plan_anew();
-        device_->forget_orders();
-        wake(advance_waits_);
-    }
-    if (active_->planned_at_once && !stopping_.load()) plan_at_once(*active_);
-    if (!settings_.lie && active_->compares_with_demand(last_tag_)) device_->forget_orders();
-    active_->begin(last_tag_);
-}
-
-// Whether it is what `whole_graphs_` was, node by node: it names the same memory, or nearly so. With mutex_ held.
-bool Executor::is_in_pieces(const Course& course) const {
-    if (!pieces_.load() || !whole_graphs_ || &course == whole_graphs_.get()) return false;
-    const auto [less, more] = std::minmax({static_cast<double>(course.bytes.value), static_cast<double>(whole_graphs_->bytes.value)});
-    return more <= kSameMemory * less;
-}
-
-// What graphs do node by node is compared with what they did whole, once it runs by the best plan for it.
-void Executor::judge_pieces() {
-    if (!is_in_pieces(*active_) || active_->stage != Course::Stage::planned || !active_->judgeable()) return;
-    const Nanoseconds pieces = active_->typical(), whole = whole_graphs_->typical();
-    if (whole.value && static_cast<double>(pieces.value) > kMoreThanWhole * static_cast<double>(whole.value)) launch_whole_again(pieces, whole, "");
-}
-
-// A plan for more memory than there is now is late all the time; one for much less moves what could stay. What fitted, or could not be
-// planned for, may be another case now. With mutex_ held.
-void Executor::look_at_memory(Course& course) {
-    const Rows* const rows = course.rows();
-    if (course.stage != Course::Stage::planned || (!rows && !course.unplanned_at.value)) return;
-    const auto room = device_->room();
-    const Bytes then = rows ? rows->budget : course.unplanned_at, needs = rows ? rows->peak : course.fitted;
-    const bool less = static_cast<std::int64_t>(room.budget) < then.value && static_cast<std::int64_t>(room.movable) < needs.value;
-    const bool more = !course.fitted.value && static_cast<double>(room.budget) > kMore * static_cast<double>(then.value);
-    if (!less && !more) course.elsewhere_for = 0;
-    else if (++course.elsewhere_for >= course.elsewhere_after) {
-        settings_.say("sequence " + std::to_string(course.id) + " is planned for anew: the budget is " + std::to_string(room.budget) + " bytes, it was planned for with " + std::to_string(then.value));
-        course.plan_anew();
-        device_->forget_orders();
-        if (course.needs_drops()) course.stage = Course::Stage::planned, course.planned_at_once = true;
-        else wake(advance_waits_);
-    }
-}
-
-// Nodes whose best plan promises no less than whole graphs are given up, unless what they make can be dropped: that has to be proven
-// first. With mutex_ held.
-void Executor::compare_with_whole(const Course& course, Nanoseconds whole, const char* how) {
-    if (whole.value && !pieces_drop_ && course.promised >= whole) launch_whole_again(course.promised, whole, how);
-}
-
-// With mutex_ held.
-void Executor::launch_whole_again(Nanoseconds pieces, Nanoseconds whole, const char* how) {
-    settings_.say("graphs are launched whole again: " + std::to_string(pieces.value / 1000) + " us an iteration node by node" + how + ", " + std::to_string(whole.value / 1000) + " us before");
-    pieces_.store(false);
-    if (settings_.recompute) whole_graphs_->stage = Course::Stage::unproven;   // its other ops may be worth it
-}
-
 // No order that was given counts any more.
 void Executor::lose() {
     device_->forget_orders();
@@ -245,115 +160,6 @@ void Executor::restart_clock(std::int32_t step) { first_clock_ = clock_ + kRecen
 std::uint64_t Executor::clock_of(std::int32_t step) {
     while (first_clock_ + static_cast<std::uint64_t>(step) <= clock_) first_clock_ += active_->sequence.steps.size();
     return first_clock_ + static_cast<std::uint64_t>(step);
-}
-
-CUresult Executor::replay_for(const Place& place, pager::Op& op, const replay::LaunchSource* source) noexcept try {
-    turns_.wait_for(place.after);
-    struct Turn {
-        Turns& turns;
-        const std::uint64_t number;
-        ~Turn() {
-            if (number) turns.over(number);
-        }
-    } const turn{turns_, place.turn};
-    replay::Replayer& replayer = *replayer_.load();
-    CUresult result = CUDA_SUCCESS;
-    const Rows* const rows = place.rows.get();
-    const auto k = static_cast<std::size_t>(place.step);
-    replayer.check();
-    using Stored = replay::Replayer::Stored;
-    if (const Stored is = rows && place.course->restored && place.course->known ? replayer.is_as_stored(*place.course->known, place.step, source) : Stored::same; is != Stored::same) {
-        if (is == Stored::changed) discard_changed(place.course, place.course->sequence.steps[k].name);
-        else restore_now(false);
-        return replayer.follow_replays(op);
-    }
-    if (replayer.any()) {
-        if (place.breaks) result = replayer.restore_all(false, place.epoch);
-        else if (rows && !rows->first_replay.empty())
-            for (std::uint32_t i = rows->first_replay[k]; i < rows->first_replay[k + 1] && result == CUDA_SUCCESS; ++i) {
-                // Memory is taken at the plan's pace by what is computed again, too; the op itself then need not wait once more.
-                if (op.takes) device_->wait_for_pace(std::exchange(op.paced_by, nullptr), op.paced_number);
-                result = replayer.replay(*rows->replays[i].slice, op.stream);
-            }
-    }
-    if (result == CUDA_SUCCESS) result = replayer.follow_replays(op);   // a proof copies what it names
-    if (result == CUDA_SUCCESS && rows && !rows->kept.empty() && rows->kept[k]) replayer.keep(place.course->known, place.step, place.epoch, source, op.stream);
-    if (proves_.load(std::memory_order_relaxed)) {
-        std::lock_guard lock(proof_mutex_);
-        if (proving_ && proving_ != place.course) proving_->proof->lost(op.stream);
-        else if (proving_) proving_->proof->before(place.step, source, op.stream);
-    }
-    return result;
-} catch (...) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-// With mutex_ held, of an op that was placed: what compute_again() has to know.
-void Executor::note_epoch(Place& place, const pager::Op& op, bool goes_on) {
-    place.breaks = !goes_on || place.step == 0 || op.everything || op.loose_count || replayer_.load()->owes();
-    // In a slab only what the op was given counts, where that is listed.
-    const bool listed = op.small_count <= pager::Op::kFewSmall;
-    for (std::uint32_t i = 0; i < op.count; ++i) place.breaks |= op.buffers[i]->table.load(std::memory_order_relaxed) && !(op.buffers[i]->slab && listed);
-    for (std::uint32_t i = 0; listed && !place.breaks && i < op.small_count; ++i)
-        if (pager::Buffer* const slab = pager_.find(op.small[i])) place.breaks = slab->device->holds_addresses(slab, op.small[i]);
-    for (const pager::Buffer* b : op.more) place.breaks |= b->table.load(std::memory_order_relaxed);
-    const bool keeps = place.step != Follower::nowhere && active_->rows() && !active_->rows()->replays.empty();
-    const auto follows_small = [&] { return !keeps || active_->small.follow(place.step, op, *device_); };
-    place.breaks = place.breaks || !follows_small();
-    if (place.breaks) {
-        ++epoch_;
-        if (active_) active_->small.forget();
-    }
-    place.epoch = epoch_;
-    if (place.breaks && !follows_small()) ++epoch_;   // of what it reads not all is known: its launch is of no use
-    if (place.step == Follower::nowhere) return;
-    place.rows = active_->in_force();
-    for (const CoursePointer& c : courses_)
-        if (c.get() == active_) place.course = c;
-}
-
-// With mutex_ held, last of what before() does: whoever has a turn gives it up in replay_for().
-void Executor::take_turn(Place& place) noexcept {
-    if (!place.epoch) return;
-    place.after = turns_.taken();
-    const Rows* const rows = place.rows.get();
-    const auto k = static_cast<std::size_t>(place.step);
-    const bool due = place.breaks || (rows && !rows->first_replay.empty() && rows->first_replay[k] < rows->first_replay[k + 1]);
-    if (due && replayer_.load()->any()) place.turn = turns_.take();
-}
-
-void Executor::releasing_now(CUdeviceptr address, CUstream stream, bool in_order) noexcept try {
-    replay::Replayer& replayer = *replayer_.load();
-    if (replayer.freed(address)) {
-        // A drop that another thread had remembered may not be ordered yet: once the lock was free it is, and can be taken back.
-        if (replayer.restore_all(false, new_epoch()) != CUDA_SUCCESS) replayer.lose_readers(address);   // there is no memory for it
-    }
-    if (in_order) replayer.follow_users(address, stream);   // who has the memory next on the stream comes behind replays, too
-} catch (...) {
-}
-
-// What was kept is of no use any more, and what is dropped is computed again, on none of the program's streams. `waits`: for all replays.
-void Executor::restore_now(bool waits) noexcept try {
-    replayer_.load()->restore_all(waits, new_epoch());
-} catch (...) {
-}
-
-std::uint64_t Executor::new_epoch() {
-    std::lock_guard lock(mutex_);
-    return ++epoch_;
-}
-
-void Executor::forget_functions() noexcept try {
-    std::lock_guard lock(mutex_);
-    std::lock_guard proof(proof_mutex_);
-    for (const CoursePointer& c : courses_)
-        if (c->known) replayer_.load()->forget_functions(*c->known);
-} catch (...) {
-}
-
-void Executor::restore_beside_capture(bool waits) noexcept {
-    pager::Relaxed relaxed(pager_.driver());
-    restore_now(waits);
 }
 
 // What the op names that can move, in its order.
@@ -442,9 +248,9 @@ void Executor::tell(Place& place, const char* name, const Seen& seen, pager::Op&
     if (!passage_known_) pass(name, seen, op);
     recalls_.store(following_ && active_->memos.has(active_->follower.expected()), std::memory_order_relaxed);
     if (!following_) {
-        if (replayer_) note_epoch(place, op, false);
-        take_turn(place);
-        return;
+        if (!replayer_) return;
+        note_epoch(place, op, false);
+        return take_turn(place);
     }
     active_->followed_at = ops_;
     active_->strays |= op.loose_count > 0;
@@ -453,7 +259,7 @@ void Executor::tell(Place& place, const char* name, const Seen& seen, pager::Op&
     clock_ = clock_of(step);
     if (replayer_) note_epoch(place, op, goes_on);
     if (active_->rows()) look_ahead(place, seen, op, recalled);
-    take_turn(place);
+    if (place.epoch) take_turn(place);
 }
 
 // For an op of a plan: when its buffers are used next, which of them is missing, and how far ahead of the device it may be.
@@ -511,25 +317,6 @@ void Executor::tell_submitted(const Place& place, const pager::Op& op) noexcept 
     if (watching_.load(std::memory_order_relaxed) && still_at(place) && active_->watch && !op.captured)
         active_->watch->submitted(place.step, op, active_->follower, *device_);
 } catch (...) {
-}
-
-void Executor::context_destroying(CUcontext context) noexcept {
-    if (replay::Replayer* const replayer = replayer_.load()) {
-        // Memory of pools outlives the context.
-        if (replayer->any() && replayer->work().context() == context) restore_now();
-        {
-            std::lock_guard lock(mutex_);
-            std::lock_guard proof(proof_mutex_);
-            for (const CoursePointer& c : courses_)
-                if (c->proof) c->proof->context_destroying(context);
-        }
-        replayer->context_destroying(context);
-    }
-    std::lock_guard lock(mutex_);
-    timer_.context_destroying(context);
-    clock_of_ops_.context_destroying(context);
-    for (const CoursePointer& c : courses_)
-        if (c->watch) c->watch->context_destroying(context);
 }
 
 void Executor::after(const Place& place, const pager::Op& op) noexcept try {
@@ -596,18 +383,6 @@ bool Executor::acts_after(const Place& place) {
     std::lock_guard lock(mutex_);
     const Rows* rows = active_ && place.step != Follower::nowhere ? active_->rows() : nullptr;
     return rows && rows->acts[static_cast<std::size_t>(place.step)];
-}
-
-// ---- what it says ----------------------------------------------------------------------------------------------------
-
-// A replay that comes before the drop is no use.
-bool Executor::may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, std::uint64_t used) {
-    if (entry.replay < 0 || !replayer_ || !active_->proven || active_->discarded || !drops_) return false;
-    const Rows::Replay& replay = rows.replays[static_cast<std::size_t>(entry.replay)];
-    if (step >= replay.before) return false;
-    const auto may = replayer_.load()->may_drop(active_->known, replay.slice, entry.buffer, b, used, epoch_);
-    if (may == replay::Replayer::Drop::tries) whole_ = false;   // it stays, and that takes its time
-    return may == replay::Replayer::Drop::yes;
 }
 
 }  // namespace udnnmem::executor

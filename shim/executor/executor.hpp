@@ -242,13 +242,24 @@ class Executor {
     void discard_strangers(bool at_end);
     void store(bool at_end) noexcept;
 
-    // The launch path's, without a lock.
+    // dropping.cpp: the launch path's, without a lock ...
     CUresult replay_for(const Place& place, pager::Op& op, const replay::LaunchSource* source) noexcept;
     std::uint64_t new_epoch();
     void releasing_now(CUdeviceptr address, CUstream stream, bool in_order) noexcept;
     void restore_now(bool waits = true) noexcept;
     void forget_functions() noexcept;
     void restore_beside_capture(bool waits) noexcept;
+    // ... and under mutex_.
+    void note_epoch(Place& place, const pager::Op& op, bool goes_on);
+    void take_turn(Place& place) noexcept;
+    bool may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, std::uint64_t used);
+    // iterations.cpp: the launch path's, under mutex_.
+    void begin_iteration();
+    bool is_in_pieces(const Course& course) const;
+    void judge_pieces();
+    void look_at_memory(Course& course);
+    void compare_with_whole(const Course& course, Nanoseconds whole, const char* how);
+    void launch_whole_again(Nanoseconds pieces, Nanoseconds whole, const char* how);
 
     // The launch path's, under mutex_.
     std::span<pager::Buffer* const> movable(const pager::Op& op);
@@ -261,17 +272,8 @@ class Executor {
     bool give_orders(const Place& place, const pager::Op& op, std::uint64_t queued, bool tried);
     // Whether it is a step, and no other op was told since: only then is what the active course knows that op's.
     bool still_at(const Place& place) const { return active_ && place.step != Follower::nowhere && place.op == ops_; }
-    void note_epoch(Place& place, const pager::Op& op, bool goes_on);
-    void take_turn(Place& place) noexcept;
     void end_passage(bool known);
-    bool may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, std::uint64_t used);
     void strayed(const Course& from, std::int32_t expected, const char* name);
-    void begin_iteration();
-    bool is_in_pieces(const Course& course) const;
-    void judge_pieces();
-    void look_at_memory(Course& course);
-    void compare_with_whole(const Course& course, Nanoseconds whole, const char* how);
-    void launch_whole_again(Nanoseconds pieces, Nanoseconds whole, const char* how);
     void lose();
     void restart_clock(std::int32_t step);
     std::uint64_t clock_of(std::int32_t step);
