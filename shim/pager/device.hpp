@@ -298,6 +298,7 @@ class DevicePager {
     bool step_drop(Move&);
     bool step_fetch(Move&);
     bool unreachable(Move&);
+    bool still_unreachable(const Move&) const;
     bool settled(Move&);
     bool verify_now();
     bool step_clean(Move&);
@@ -319,8 +320,8 @@ class DevicePager {
     void learn_table(Buffer*, std::uint64_t addresses);
     std::vector<Buffer*> to_search(const Buffer*);
     void found_way(Buffer* table, CUdeviceptr address);
-    bool note_addresses(Move&, const std::vector<Hasher::Found>&, const std::vector<Buffer*>& looked_at, std::uint64_t seen);
-    void search_thoroughly(Move&, const std::vector<Buffer*>&, std::uint64_t seen);
+    void note_addresses(const std::vector<Hasher::Found>&, const std::vector<Buffer*>& looked_at, std::uint64_t seen);
+    void search_thoroughly(const std::vector<Buffer*>&, std::uint64_t seen);
     bool begin_search(Move&, CUstream);
 
     // orders.cpp
@@ -421,6 +422,7 @@ class DevicePager {
     std::size_t live_capacity_ = 0, largest_ever_ = 0, unmovable_ = 0;
     std::uint64_t everything_use_ = 0, everything_streams_ = 0;
     std::vector<const Buffer*> ways_anywhere_;   // tables that were found to lead to more than can be listed: their ops so far count as such
+    std::uint64_t found_anywhere_ = 0;           // so many of them
     std::atomic<bool> all_in_place_{false};
     bool all_noted_ = false;               // while they are: as used by an op that may touch anything
     bool unlanded_ = false;                // an eviction has left a range unmapped since land_next() found none

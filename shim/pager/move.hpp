@@ -40,6 +40,7 @@ struct Move {
     int search = -1;              // for addresses of the buffer, in progress ...
     std::vector<Buffer*> searched;// ... in these, as ops up to `seen` left them
     std::uint64_t seen = 0;
+    std::uint64_t anywhere = 0;   // of DevicePager::found_anywhere_, when all ops so far had been waited out
     CUevent searched_event = nullptr;  // what the move's copies wait for
     std::int64_t start_ns = 0;
     std::int64_t copied_by_ns = 0; // its copy, which waits for no op, ends by itself: until then, long as it may be, it goes on

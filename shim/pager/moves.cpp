@@ -15,9 +15,9 @@ bool DevicePager::settled(Move& m) {
     std::vector<Hasher::Found> found;
     const bool all = hasher_.read_search(m.search, found);
     m.search = -1;
-    if (all) note_addresses(m, found, m.searched, m.seen);
-    else search_thoroughly(m, m.searched, m.seen);
-    if (m.buffer->through.empty()) return true;
+    if (all) note_addresses(found, m.searched, m.seen);
+    else search_thoroughly(m.searched, m.seen);
+    if (still_unreachable(m)) return true;
     if (m.ticket >= 0) hasher_.read(m.ticket, nullptr);
     m.ticket = -1;
     m.stage = Move::Stage::quiesce;
@@ -35,8 +35,13 @@ bool DevicePager::unreachable(Move& m) {
         raise(b->last_use, s->last_use.load());
     }
     b->through.clear();
-    return quiet(b);
+    if (!quiet(b)) return false;
+    m.anywhere = found_anywhere_;
+    return true;
 }
+
+// And no way to it was found since, by which ops that were not waited for may be there.
+bool DevicePager::still_unreachable(const Move& m) const { return m.buffer->through.empty() && m.anywhere == found_anywhere_; }
 
 // A call that changes what is mapped at the buffer's address, which takes the driver 50 to 200 us beside work on the device. The mover
 // makes it without the mutex: allocations and frees go on meanwhile. What it is at nobody else takes up: the buffer counts as moving, a

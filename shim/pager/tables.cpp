@@ -83,7 +83,7 @@ void DevicePager::found_way(Buffer* table, CUdeviceptr address) {
         Buffer* const b = pager_.find(ways[i]);
         if (!b || b->device != this || (!b->slab && std::ranges::find(reached, b) != reached.end())) continue;
         reached.push_back(b);
-        if (b->opaque) ways_anywhere_.push_back(table);
+        if (b->opaque) ways_anywhere_.push_back(table), ++found_anywhere_;
         if (!b->slab && std::ranges::find(b->through, table) == b->through.end()) b->through.push_back(table);
         CUdeviceptr base = b->base;
         std::size_t bytes = b->capacity;
@@ -97,8 +97,8 @@ void DevicePager::found_way(Buffer* table, CUdeviceptr address) {
     }
 }
 
-// Remembers what was found. False: some of it leads to the move's buffer; ops that name those are to be waited out too.
-bool DevicePager::note_addresses(Move& m, const std::vector<Hasher::Found>& found, const std::vector<Buffer*>& looked_at, std::uint64_t seen) {
+// Remembers what was found.
+void DevicePager::note_addresses(const std::vector<Hasher::Found>& found, const std::vector<Buffer*>& looked_at, std::uint64_t seen) {
     std::vector<std::pair<Buffer*, CUdeviceptr>> ways;
     for (auto [at, address] : found) {
         Buffer* target = pager_.find(address);
@@ -117,27 +117,26 @@ bool DevicePager::note_addresses(Move& m, const std::vector<Hasher::Found>& foun
     }
     for (auto [table, address] : ways) found_way(table, address);
     for (Buffer* s : looked_at) s->looked_through = std::max(s->looked_through, seen);
-    return m.buffer->through.empty();
 }
 
 // Too much for one search: all at once, or buffer by buffer, and waited for.
-void DevicePager::search_thoroughly(Move& m, const std::vector<Buffer*>& dirty, std::uint64_t seen) {
+void DevicePager::search_thoroughly(const std::vector<Buffer*>& dirty, std::uint64_t seen) {
     std::vector<Hasher::Found> found;
     if (hasher_.find_addresses(dirty, look_stream_, found) == CUDA_SUCCESS) {
-        note_addresses(m, found, dirty, seen);
+        note_addresses(found, dirty, seen);
         return;
     }
     for (Buffer* s : dirty) {
         if (s->opaque) continue;
         if (hasher_.find_addresses({s}, look_stream_, found) == CUDA_SUCCESS) {
-            note_addresses(m, found, {s}, seen);
+            note_addresses(found, {s}, seen);
             continue;
         }
         s->opaque = true;
         s->table.store(true, std::memory_order_seq_cst);
         pager_.learned();
         s->looked_through = UINT64_MAX;
-        m.buffer->through.push_back(s);
+        ways_anywhere_.push_back(s), ++found_anywhere_;
     }
 }
 
@@ -158,8 +157,8 @@ bool DevicePager::begin_search(Move& m, CUstream stream) {
         return true;
     }
     m.search = -1;
-    search_thoroughly(m, m.searched, m.seen);
-    return m.buffer->through.empty();
+    search_thoroughly(m.searched, m.seen);
+    return still_unreachable(m);
 }
 
 }  // namespace udnnmem::pager

@@ -219,19 +219,42 @@ struct FakeGpu::Calls {
         waited = std::max(waited, p.number);
         return CUDA_SUCCESS;
     }
-    static CUresult launch(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream stream, void** arguments, void**) {
+    static CUresult launch(CUfunction function, unsigned, unsigned rows, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream stream, void** arguments, void**) {
         Lock lock(g().mutex_);
         const auto kernel = reinterpret_cast<std::uintptr_t>(function);
-        if (kernel == find) return CUDA_SUCCESS;  // no memory here holds addresses
+        if (kernel == find) return find_addresses(arguments, rows), CUDA_SUCCESS;
         const bool frame = kernel == hash;        // (data, words, first, ...), (data, bytes, ...); the answer comes last
         const auto data = *static_cast<CUdeviceptr*>(arguments[0]);
         const std::size_t bytes = *static_cast<std::uint64_t*>(arguments[1]) * (frame ? 8 : 1);
         auto* answer = *static_cast<std::uint64_t**>(arguments[frame ? 7 : 6]);
         g().hashed_[data] = {{stream, ++g().calls_}, bytes};
-        std::uint64_t h = frame && *static_cast<std::uint64_t*>(arguments[2]) ? answer[0] : 1;
-        for (std::size_t i = 0; i < bytes; i += granule) h = (h ^ g().word(data + i)) * 0x9e3779b97f4a7c15u + 1;
-        answer[0] = h, answer[1] = ~h, answer[2] = 0;
+        const bool goes_on = frame && *static_cast<std::uint64_t*>(arguments[2]);
+        std::uint64_t h = goes_on ? answer[0] : 1, addresses = goes_on ? answer[2] : 0;
+        for (std::size_t i = 0; i < bytes; i += granule) {
+            const std::uint64_t word = g().word(data + i);
+            h = (h ^ word) * 0x9e3779b97f4a7c15u + 1;
+            if (frame) addresses += word - *static_cast<std::uint64_t*>(arguments[3]) < *static_cast<std::uint64_t*>(arguments[4]);
+        }
+        answer[0] = h, answer[1] = ~h, answer[2] = addresses;
         return CUDA_SUCCESS;
+    }
+    // (ranges, arena, its bytes, found, room, count), a row of blocks for each range.
+    static void find_addresses(void** arguments, unsigned ranges) {
+        struct Range {
+            CUdeviceptr data;
+            std::uint64_t words, place;
+        };
+        const auto value = [&](int i) { return *static_cast<std::uint64_t*>(arguments[i]); };
+        const Range* const table = reinterpret_cast<const Range*>(value(0));
+        auto* const found = reinterpret_cast<std::uint64_t*>(value(3));
+        auto& count = *reinterpret_cast<std::uint64_t*>(value(5));
+        for (unsigned r = 0; r < ranges; ++r)
+            for (std::size_t i = 0; i < table[r].words * 8; i += granule) {
+                const std::uint64_t word = g().word(table[r].data + i);
+                if (word - value(1) >= value(2)) continue;
+                for (std::uint64_t times = g().each_counts; times; --times, ++count)
+                    if (count < value(4)) found[2 * count] = table[r].place + i, found[2 * count + 1] = word;
+            }
     }
     static CUresult record(CUevent event, CUstream stream) {
         Lock lock(g().mutex_);

@@ -24,6 +24,7 @@ class FakeGpu {
     ~FakeGpu();
     Driver driver();
     bool times = false;                     // events are: any two are 1 ms apart
+    std::atomic<std::uint64_t> each_counts{1};   // a word that is an address is found so many times
 
     // Contexts are numbers: 1 and 2 of device 0, 3 of device 1. Of the calling thread:
     static void set_context(int number);
