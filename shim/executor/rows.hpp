@@ -43,8 +43,8 @@ struct Rows {
     int lookahead = 0;                   // ops ahead of the device at which it takes memory
     std::shared_ptr<const policy::Plan> plan;   // as the simulator reads it; null: it was stored by an earlier run
 };
-// Sets `acts` and `marked`: an op that takes memory, for a new buffer or one that was fetched, does so once the op `lookahead` + 1 before it has
-// ended (pager::Op::paced_by).
+// Sets `marked`: an op that takes memory, for a new buffer or one that was fetched, does so once the op `lookahead` + 1 before it has
+// ended (pager::Op::paced_by). And `acts`.
 void mark_steps(Rows& rows, const Sequence& sequence);
 // A drop that neither a replay nor one of `tails` brings back is left out.
 Rows make_rows(const policy::Plan& plan, std::size_t steps, const std::vector<policy::DroppedTail>& tails = {});

@@ -421,8 +421,10 @@ class DevicePager {
     LinkSpeeds link_;                      // as it was before anything had moved
     std::size_t live_capacity_ = 0, largest_ever_ = 0, unmovable_ = 0;
     std::uint64_t everything_use_ = 0, everything_streams_ = 0;
-    std::vector<const Buffer*> ways_anywhere_;   // tables that were found to lead to more than can be listed: their ops so far count as such
-    std::uint64_t found_anywhere_ = 0;           // so many of them
+    // Tables that were found to hold, or lead to, more addresses than can be listed, until their ops so far count as such that may touch
+    // anything (quiet()). And how many were ever found: a move that began before the last one was has not waited for its ops.
+    std::vector<const Buffer*> ways_anywhere_;
+    std::uint64_t found_anywhere_ = 0;
     std::atomic<bool> all_in_place_{false};
     bool all_noted_ = false;               // while they are: as used by an op that may touch anything
     bool unlanded_ = false;                // an eviction has left a range unmapped since land_next() found none
