@@ -12,6 +12,7 @@ namespace {
 constexpr double kChanged = 0.03;         // what is measured is news if it differs by so much from what was planned with
 constexpr double kAsPromised = 1.02;      // a plan that takes no longer is as good as it said
 constexpr double kLessThanPromised = 0.97;   // one that takes no longer was made for moves that cost more than they do
+constexpr double kFitted = 0.005;         // costs are looked for until a plan takes what it took, to such a share
 constexpr double kMostCosts = 2;          // that moves may be found to have, of what is assumed
 constexpr double kSlowerLink = 0.93;
 
@@ -35,7 +36,7 @@ Nanoseconds Executor::fit_costs(Course& course, const Rows& rows, Nanoseconds to
     const double before = course.costs;
     Nanoseconds time = simulated(before);
     double low = 0, high = kMostCosts;
-    for (int steps = 8; time.value && !as_promised(took, time) && steps; --steps) {
+    for (int steps = 8; time.value && std::abs(ratio(took, time) - 1) > kFitted && steps; --steps) {
         time = simulated((low + high) / 2);
         (time < took ? low : high) = course.costs;
     }
