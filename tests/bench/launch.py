@@ -7,6 +7,8 @@ known. It says what a launch can cost, not what it does cost: that is the median
 What it adds while a plan holds is told of launches in the middle of stretches where the plan moves nothing (launch_by_plan): all of it,
 the plan's part and the pager's, of the median launch, and of the mean one, for one in some records events too. Runs that went on demand,
 or gave their plan up, do not count.
+Its buffers are small: what the software GPU copies and hashes for the pager goes through the CPU's caches, as a card's does not, and
+what a launch reads would have left them each round.
 The software GPU allocates for each launch, and what that costs with glibc depends on what has become of the heap: all runs use jemalloc.
 """
 import json, pathlib, statistics, subprocess, sys
@@ -18,16 +20,16 @@ JEMALLOC = "libjemalloc.so.2"
 ROUNDS = {1: 400, 8: 600}   # of 100 launches a thread: by half of them the search is over, or rests
 
 
-GROUPS, GROUP = 3, 2 << 20   # of buffers, and bytes of one; a plan has memory for two
-PLANNED = 900                # rounds, of which one iteration takes as many as there are groups
+GROUPS, BUFFER = 3, 16 << 10   # of 8 buffers each, and bytes of one; a plan has memory for two groups
+PLANNED = 900                  # rounds, of which one iteration takes as many as there are groups
 
 
-def measure(preload, threads, rounds=None, groups=1, **options):
+def measure(preload, threads, rounds=None, groups=1, buffer=256 << 10, **options):
     """ns a launch: of the first launches, which are fewer than are watched for an iteration, of the last half, of its fastest tenth; of the
     launches of that half by themselves, if there are groups. And how many iterations were followed, and by plan."""
     env = environment(preload=preload, SOFTGPU_MEMORY="1GiB", UDNNMEM_DEBUG="info", **options)
     env["LD_PRELOAD"] = ":".join(filter(None, (env.get("LD_PRELOAD"), JEMALLOC)))
-    done = subprocess.run([str(BUILD / "tests/launch_path"), str(rounds or ROUNDS[threads]), str(threads), str(groups)], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run([str(BUILD / "tests/launch_path"), str(rounds or ROUNDS[threads]), str(threads), str(groups), str(buffer)], env=env, capture_output=True, text=True, check=True)
     followed = FOLLOWED.search(done.stderr)
     return tuple(map(float, done.stdout.split()))[1:], tuple(map(int, followed.groups()[:2])) if followed else (0, 0)
 
@@ -49,8 +51,9 @@ def main():
 
 
 def by_plan(pairs):
-    options = dict(UDNNMEM_BUDGET=2 * GROUP, UDNNMEM_RECOMPUTE="off", UDNNMEM_TEST_LOOK_MS=200)
-    runs = [(measure(False, 1, PLANNED, GROUPS)[0], *measure(True, 1, PLANNED, GROUPS, **options)) for _ in range(pairs)]
+    granule = dict(SOFTGPU_GRANULARITY=BUFFER)
+    options = dict(UDNNMEM_BUDGET=2 * 8 * BUFFER, UDNNMEM_RECOMPUTE="off", UDNNMEM_TEST_LOOK_MS=200)
+    runs = [(measure(False, 1, PLANNED, GROUPS, BUFFER, **granule)[0], *measure(True, 1, PLANNED, GROUPS, BUFFER, **granule, **options)) for _ in range(pairs)]
     held = [(a, b) for a, b, (followed, by) in runs if followed > PLANNED // GROUPS // 2 and by > 0.95 * followed]
     print(f"launch_by_plan: {len(held)} of {pairs} runs by plan", file=sys.stderr)
     if not held:

@@ -7,7 +7,8 @@
 // With GROUPS > 1 each thread has as many groups of buffers, and its rounds take turns with them; the time is that of the middle
 // of a round then, where a plan for less memory than they need has nothing to move. Then each launch is timed by itself too, and the
 // median of those of the last half is printed behind the others (0 else).
-//   launch_path [ROUNDS [THREADS [GROUPS]]]
+// BYTES are those of a buffer.
+//   launch_path [ROUNDS [THREADS [GROUPS [BYTES]]]]
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -27,7 +28,7 @@ static void hold(void* stream) {
 }
 
 int main(int argc, char** argv) {
-  const unsigned rounds = argument(argc, argv, 1, 200), threads = argument(argc, argv, 2, 1), groups = argument(argc, argv, 3, 1);
+  const unsigned rounds = argument(argc, argv, 1, 200), threads = argument(argc, argv, 2, 1), groups = argument(argc, argv, 3, 1), bytes = argument(argc, argv, 4, 1 << 18);
   Program p;
   CUfunction nothing;
   CHECK(cuModuleGetFunction(&nothing, p.module, "nothing"));
@@ -38,8 +39,8 @@ int main(int argc, char** argv) {
     one[t].reserve(rounds * kTimed);
     std::vector<CUdeviceptr> a(8 * groups);
     for (CUdeviceptr& b : a) {
-      b = p.allocate(1 << 18);
-      CHECK(cuMemsetD32(b, 0, 1 << 16));
+      b = p.allocate(bytes);
+      CHECK(cuMemsetD32(b, 0, bytes / 4));
     }
     CUstream s;
     CHECK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
