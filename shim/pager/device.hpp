@@ -320,6 +320,7 @@ class DevicePager {
     void learn_table(Buffer*, std::uint64_t addresses);
     std::vector<Buffer*> to_search(const Buffer*);
     void found_way(Buffer* table, CUdeviceptr address);
+    void leads_anywhere(const Buffer* table);
     void note_addresses(const std::vector<Hasher::Found>&, const std::vector<Buffer*>& looked_at, std::uint64_t seen);
     void search_thoroughly(const std::vector<Buffer*>&, std::uint64_t seen);
     bool begin_search(Move&, CUstream);

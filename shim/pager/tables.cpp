@@ -83,7 +83,7 @@ void DevicePager::found_way(Buffer* table, CUdeviceptr address) {
         Buffer* const b = pager_.find(ways[i]);
         if (!b || b->device != this || (!b->slab && std::ranges::find(reached, b) != reached.end())) continue;
         reached.push_back(b);
-        if (b->opaque) ways_anywhere_.push_back(table), ++found_anywhere_;
+        if (b->opaque) leads_anywhere(table);
         if (!b->slab && std::ranges::find(b->through, table) == b->through.end()) b->through.push_back(table);
         CUdeviceptr base = b->base;
         std::size_t bytes = b->capacity;
@@ -95,6 +95,12 @@ void DevicePager::found_way(Buffer* table, CUdeviceptr address) {
         for (const Buffer::Drag& d : b->drags)
             if (d.at >= base && d.at < base + bytes && std::ranges::find(ways, d.address) == ways.end()) ways.push_back(d.address);
     }
+}
+
+// Ops that named `table` so far may have used anything.
+void DevicePager::leads_anywhere(const Buffer* table) {
+    ways_anywhere_.push_back(table);
+    ++found_anywhere_;
 }
 
 // Remembers what was found.
@@ -136,7 +142,7 @@ void DevicePager::search_thoroughly(const std::vector<Buffer*>& dirty, std::uint
         s->table.store(true, std::memory_order_seq_cst);
         pager_.learned();
         s->looked_through = UINT64_MAX;
-        ways_anywhere_.push_back(s), ++found_anywhere_;
+        leads_anywhere(s);
     }
 }
 
