@@ -14,6 +14,7 @@ constexpr double kAsPromised = 1.02;      // a plan that takes no longer is as g
 constexpr double kLessThanPromised = 0.97;   // one that takes no longer was made for moves that cost more than they do
 constexpr double kFitted = 0.005;         // costs are looked for until a plan takes what it took, to such a share
 constexpr double kMostCosts = 2;          // that moves may be found to have, of what is assumed
+constexpr std::uint32_t kSure = 3;        // timings of an op before it is believed to take longer: moves and hashes run beside it
 constexpr double kSlowerLink = 0.93;
 
 double ratio(Nanoseconds a, Nanoseconds b) { return static_cast<double>(a.value) / static_cast<double>(b.value); }
@@ -33,15 +34,17 @@ Nanoseconds Executor::fit_costs(Course& course, const Rows& rows, Nanoseconds to
         const policy::Outcome outcome = policy::simulate(trace, m, *rows.plan);
         return outcome.valid ? outcome.time : Nanoseconds(0);
     };
-    const double before = course.costs;
-    Nanoseconds time = simulated(before);
-    double low = 0, high = kMostCosts;
-    for (int steps = 8; time.value && std::abs(ratio(took, time) - 1) > kFitted && steps; --steps) {
-        time = simulated((low + high) / 2);
+    const auto off = [took](Nanoseconds time) { return std::abs(ratio(took, time) - 1); };
+    double nearest = course.costs, low = 0, high = kMostCosts;
+    Nanoseconds best = simulated(nearest);
+    for (int steps = 8; best.value && off(best) > kFitted && steps; --steps) {
+        const Nanoseconds time = simulated((low + high) / 2);
+        if (!time.value) break;
+        if (off(time) < off(best)) nearest = course.costs, best = time;
         (time < took ? low : high) = course.costs;
     }
-    if (!time.value) course.costs = before;
-    return time;
+    course.costs = nearest;
+    return best;
 }
 
 // What was measured of the plan in force goes into the next one, if the two differ by enough: how long ops take, what links
@@ -62,9 +65,11 @@ void Executor::improve(Course& course) {
     std::int64_t changed = 0, ideal = 0;
     for (std::size_t k = 0; k < actual.size(); ++k) {
         Nanoseconds& takes = course.seen.ops[k].duration;
-        if (actual[k].took.value >= 0) {
-            changed += std::abs(actual[k].took.value - takes.value);
-            takes = actual[k].took;
+        const Course::Actual& op = actual[k];
+        const bool sure = op.timings >= kSure || !course.sequence.steps[k].timed;   // that was a guess
+        if (op.timings && (sure || op.took < takes)) {
+            changed += std::abs(op.took.value - takes.value);
+            takes = op.took;
         }
         ideal += takes.value;
     }

@@ -60,7 +60,7 @@ Course::Course(int number, Sequence&& learned, pager::Pager& pager)
     : id(number), sequence(std::move(learned)), longest(longest_op(sequence)), bytes(bytes_of(sequence)), follower(sequence), memos(sequence.steps.size()), small(sequence.program), watch(std::make_unique<WriteWatch>(pager, sequence)), ways_(1), actual_(sequence.steps.size()), shortest_(times_of(sequence)), guessed_(guesses_of(sequence)) {}
 
 Course::Course(int number, Sequence&& learned, profiler::Trace&& was_seen, std::shared_ptr<replay::Known> was_known, std::shared_ptr<const Rows> rows)
-    : id(number), sequence(std::move(learned)), longest(longest_op(sequence)), bytes(bytes_of(sequence)), follower(sequence), memos(sequence.steps.size()), small(sequence.program), restored(true), stored(true), stage(Stage::planned), seen(std::move(was_seen)), known(std::move(was_known)), proven(known != nullptr),
+    : id(number), sequence(std::move(learned)), longest(longest_op(sequence)), bytes(bytes_of(sequence)), follower(sequence, true), memos(sequence.steps.size()), small(sequence.program), restored(true), stored(true), stage(Stage::planned), seen(std::move(was_seen)), known(std::move(was_known)), proven(known != nullptr),
       ways_(1), next_(std::move(rows)), actual_(sequence.steps.size()), shortest_(times_of(sequence)), guessed_(guesses_of(sequence)) {}
 
 std::uint64_t Course::fingerprint() const {
@@ -150,6 +150,7 @@ void Course::timed(const OpClock::Timed& t) {
     if (t.tag != ways_.back().tag || static_cast<std::size_t>(t.step) >= actual_.size()) return;
     Actual& a = actual_[static_cast<std::size_t>(t.step)];
     a.since = t.since;
+    ++a.timings;
     a.took = a.took.value < 0 ? t.took : std::min(a.took, t.took);
     std::int64_t& shortest = shortest_[static_cast<std::size_t>(t.step)];
     std::vector<bool>::reference guessed = guessed_[static_cast<std::size_t>(t.step)];

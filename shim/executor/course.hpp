@@ -83,7 +83,8 @@ class Course {
     bool compares_with_demand(std::uint64_t& last_tag);
     // When a step ran, and how long it was held back, by the way in force.
     struct Actual {
-        Nanoseconds since{-1}, took{-1};        // the iteration's begin; -1: not timed
+        Nanoseconds since{-1}, took{-1};        // the iteration's begin; the shortest of `timings`. -1: not timed
+        std::uint32_t timings = 0;
         Nanoseconds held{0};                    // in all, waiting for memory on the launching thread
         std::uint64_t times = 0;                // that it was held back
         std::uint64_t causes[4] = {};           // by pager::Residency of the first buffer that was not there, device left out

@@ -9,9 +9,10 @@
 namespace udnnmem::executor {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience(100);   // with a planner, when the program ends
-constexpr std::uint64_t kLookedBack = 8;              // ops, for one of the same stream that is done
-constexpr std::size_t kMispredictions = 256;          // kinds of them that are told apart
+constexpr std::chrono::milliseconds kPatience(100);          // with a planner, when the program ends ...
+constexpr std::chrono::milliseconds kPatienceToStore(3000);  // ... and has learned what is to be stored, on a crowded machine
+constexpr std::uint64_t kLookedBack = 8;                 // ops, for one of the same stream that is done
+constexpr std::size_t kMispredictions = 256;             // kinds of them that are told apart
 
 }  // namespace
 
@@ -43,7 +44,7 @@ void Executor::end(bool patiently) noexcept {
     if (thread_.joinable()) {
         auto gone = [this] { return has_ended_; };
         if (patiently) ended_.wait(lock, gone);
-        else ended_.wait_for(lock, kPatience, gone);
+        else ended_.wait_for(lock, settings_.plan_file.empty() ? kPatience : kPatienceToStore, gone);
         const bool joins = has_ended_;
         lock.unlock();
         if (joins) thread_.join();

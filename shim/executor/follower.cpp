@@ -38,13 +38,12 @@ void Recent::push(const Follower& follower, std::uint64_t run, std::int32_t end)
     }
 }
 
-Follower::Follower(const Sequence& sequence) : sequence_(sequence), known_(sequence.persistent.size()) {
-    settled_ = true;
+Follower::Follower(const Sequence& sequence, bool restored) : sequence_(sequence), known_(sequence.persistent.size()) {
+    settled_ = !restored;
     for (std::size_t i = 0; i < known_.size(); ++i) {
         known_[i].lasts = sequence.lasts(i);
         if (!known_[i].lasts) continue;
         known_[i].bound = {sequence.persistent[i], sequence.persistent[i] ? std::uint32_t{sequence.persistent[i]->id} : 0u};
-        settled_ &= sequence.persistent[i] != nullptr;
     }
     if (settled_) settle();
 }

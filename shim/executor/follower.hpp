@@ -56,7 +56,8 @@ class Follower {
   public:
     static constexpr std::int32_t nowhere = -1;
 
-    explicit Follower(const Sequence& sequence);
+    // `restored`: an earlier run stored it. What its persistent buffers are is known once it came in this run, and so is that it comes at all.
+    explicit Follower(const Sequence& sequence, bool restored = false);
 
     // The step that the op is, or nowhere.
     std::int32_t at(const Seen& seen);
@@ -69,7 +70,7 @@ class Follower {
     std::uint64_t run() const { return run_; }
     std::int32_t expected() const { return next_; }
     const Sequence& sequence() const { return sequence_; }
-    // Its persistent buffers are known.
+    // Its persistent buffers are known: it was learned in this run, or came.
     bool settled() const { return settled_; }
     // What logical buffer `i` is in this iteration; null: not seen yet, or gone.
     pager::Buffer* bound(std::int32_t i) const;

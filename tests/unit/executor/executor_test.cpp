@@ -217,12 +217,29 @@ TEST_CASE("nor is it in the first iteration of a sequence that an earlier run st
     const auto capacity = [&](std::size_t b) { return static_cast<std::size_t>(stored.plan_trace.buffers[b].bytes.value); };
     std::deque<pager::Buffer> mine;
     for (int i = 0; i < 20; ++i) net.weights[static_cast<std::size_t>(i)].capacity = capacity(0), mine.emplace_back().capacity = capacity(20);
-    Follower follower(stored);
+    Follower follower(stored, true);
     REQUIRE(!follower.settled());
     REQUIRE(net.play(follower, 0, 10, mine) == range(0, 10));
     SECTION("an activation that was made before") { CHECK(net.at(follower, Network::forward, {&net.weights[10], &mine[9], &mine[3]}) == Follower::nowhere); }
     SECTION("a weight in another one's place") { CHECK(net.at(follower, Network::forward, {&net.weights[2], &mine[9], &mine[10]}) == Follower::nowhere); }
     SECTION("another weight and activation") { CHECK(net.at(follower, Network::forward, {&net.weights[10], &mine[9], &mine[10]}) == 10); }
+}
+
+TEST_CASE("what an earlier run stored has come once it was followed around, also if nothing outlives it") {
+    Network net(10);
+    Sequence stored = net.sequence();
+    std::fill(stored.persistent.begin(), stored.persistent.end(), nullptr);
+    for (Sequence::Step& step : stored.steps) step.lasting = false;
+    for (auto& b : stored.plan_trace.buffers) b.persistent = false;
+    const auto capacity = [&](std::size_t b) { return static_cast<std::size_t>(stored.plan_trace.buffers[b].bytes.value); };
+    std::deque<pager::Buffer> mine;
+    for (int i = 0; i < 10; ++i) net.weights[static_cast<std::size_t>(i)].capacity = capacity(0), mine.emplace_back().capacity = capacity(10);
+    Follower follower(stored, true);
+    CHECK(!follower.settled());
+    CHECK(net.play(follower, 0, 20, mine) == range(0, 20));
+    CHECK(!follower.settled());
+    CHECK(net.play(follower, 0, 1, mine) == range(0, 1));
+    CHECK(follower.settled());
 }
 
 TEST_CASE("an op in between is passed over") {
