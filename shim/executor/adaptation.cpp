@@ -66,7 +66,7 @@ void Executor::improve(Course& course) {
     for (std::size_t k = 0; k < actual.size(); ++k) {
         Nanoseconds& takes = course.seen.ops[k].duration;
         const Course::Actual& op = actual[k];
-        const bool sure = op.timings >= kSure || !course.sequence.steps[k].timed;   // that was a guess
+        const bool sure = op.timings >= kSure || !course.sequence.steps[k].timed;   // what it was planned with was a guess
         if (op.timings && (sure || op.took < takes)) {
             changed += std::abs(op.took.value - takes.value);
             takes = op.took;

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kPatience(100);          // with a planner, when the program ends ...
 constexpr std::chrono::milliseconds kPatienceToStore(3000);  // ... and has learned what is to be stored, on a crowded machine
-constexpr std::uint64_t kLookedBack = 8;                 // ops, for one of the same stream that is done
-constexpr std::size_t kMispredictions = 256;             // kinds of them that are told apart
+constexpr std::uint64_t kLookedBack = 8;                     // ops, for one of the same stream that is done
+constexpr std::size_t kMispredictions = 256;                 // kinds of them that are told apart
 
 }  // namespace
 

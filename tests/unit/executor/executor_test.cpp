@@ -210,14 +210,22 @@ TEST_CASE_METHOD(Halfway, "what is another buffer of the iteration is no transie
     }
 }
 
-TEST_CASE("nor is it in the first iteration of a sequence that an earlier run stored") {
-    Network net(20);
-    Sequence stored = net.sequence();
-    std::fill(stored.persistent.begin(), stored.persistent.end(), nullptr);
-    const auto capacity = [&](std::size_t b) { return static_cast<std::size_t>(stored.plan_trace.buffers[b].bytes.value); };
+// The network's sequence as the next run reads it, and the activations of that run.
+struct StoredNetwork {
+    explicit StoredNetwork(int layers) : net(layers), sequence(net.sequence()) {
+        std::fill(sequence.persistent.begin(), sequence.persistent.end(), nullptr);
+        const auto capacity = [this](int b) { return static_cast<std::size_t>(sequence.plan_trace.buffers[static_cast<std::size_t>(b)].bytes.value); };
+        for (int i = 0; i < layers; ++i) net.weights[static_cast<std::size_t>(i)].capacity = capacity(0), mine.emplace_back().capacity = capacity(layers);
+    }
+    Network net;
+    Sequence sequence;
     std::deque<pager::Buffer> mine;
-    for (int i = 0; i < 20; ++i) net.weights[static_cast<std::size_t>(i)].capacity = capacity(0), mine.emplace_back().capacity = capacity(20);
-    Follower follower(stored, true);
+};
+
+TEST_CASE("nor is it in the first iteration of a sequence that an earlier run stored") {
+    StoredNetwork stored(20);
+    auto& [net, sequence, mine] = stored;
+    Follower follower(sequence, true);
     REQUIRE(!follower.settled());
     REQUIRE(net.play(follower, 0, 10, mine) == range(0, 10));
     SECTION("an activation that was made before") { CHECK(net.at(follower, Network::forward, {&net.weights[10], &mine[9], &mine[3]}) == Follower::nowhere); }
@@ -226,15 +234,11 @@ TEST_CASE("nor is it in the first iteration of a sequence that an earlier run st
 }
 
 TEST_CASE("what an earlier run stored has come once it was followed around, also if nothing outlives it") {
-    Network net(10);
-    Sequence stored = net.sequence();
-    std::fill(stored.persistent.begin(), stored.persistent.end(), nullptr);
-    for (Sequence::Step& step : stored.steps) step.lasting = false;
-    for (auto& b : stored.plan_trace.buffers) b.persistent = false;
-    const auto capacity = [&](std::size_t b) { return static_cast<std::size_t>(stored.plan_trace.buffers[b].bytes.value); };
-    std::deque<pager::Buffer> mine;
-    for (int i = 0; i < 10; ++i) net.weights[static_cast<std::size_t>(i)].capacity = capacity(0), mine.emplace_back().capacity = capacity(10);
-    Follower follower(stored, true);
+    StoredNetwork stored(10);
+    auto& [net, sequence, mine] = stored;
+    for (Sequence::Step& step : sequence.steps) step.lasting = false;
+    for (auto& b : sequence.plan_trace.buffers) b.persistent = false;
+    Follower follower(sequence, true);
     CHECK(!follower.settled());
     CHECK(net.play(follower, 0, 20, mine) == range(0, 20));
     CHECK(!follower.settled());
