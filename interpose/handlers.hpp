@@ -157,11 +157,11 @@ struct Handlers {
     CUresult (*launch_graph)(CUgraphExec, const GraphExec&, CUstream, Submit submit) noexcept;
 
     // Ordering: after the program's call has succeeded, unless said otherwise.
-    void (*waiting_for_context)(bool begins) noexcept;             // before and after cuCtxSynchronize, whatever it answers
+    CUresult (*wait_for_context)(CUcontext, Submit real) noexcept;  // cuCtxSynchronize; null: the current one
     void (*synchronised)(SyncScope, CUstream, CUevent) noexcept;   // waited for, or queried and found complete
     void (*event_recorded)(CUevent, CUstream) noexcept;            // stream null: by a whole context (cuCtxRecordEvent)
     void (*event_waited)(CUstream, CUevent) noexcept;              // cuStreamWaitEvent
-    void (*stream_created)(CUstream) noexcept;
+    void (*stream_created)(CUstream, bool green) noexcept;         // in a green context, or in the current one
     void (*stream_destroying)(CUstream) noexcept;                  // before the real call
     void (*capture_beginning)(CUstream) noexcept;                  // before the real call
     void (*capture_ended)(CUstream) noexcept;                      // also when it was invalidated, or did not begin

@@ -24,17 +24,10 @@ HOOK(cuInit, (unsigned flags)) {
 }
 
 // ---- waiting, and polling that finds it done ----
-template <class Wait>
-static CUresult wait_for_context(const Guard& up, Wait&& real) noexcept {
-    if (!up) return real();
-    up->waiting_for_context(true);
-    const CUresult result = real();
-    up->waiting_for_context(false);
-    return result;
-}
 HOOK(cuCtxSynchronize, ()) {
     Guard up;
-    const CUresult result = wait_for_context(up, [] { return REAL(cuCtxSynchronize)(); });
+    const auto real = [] { return REAL(cuCtxSynchronize)(); };
+    const CUresult result = up ? up->wait_for_context(nullptr, real) : real();
     if (up && result == CUDA_SUCCESS) up->synchronised(SyncScope::context, nullptr, nullptr);
     return result;
 }
@@ -42,7 +35,8 @@ HOOK(cuCtxSynchronize_v2, (CUcontext context)) {
     Guard up;
     CUcontext current = nullptr;
     if (up && context != nullptr) OWN(cuCtxGetCurrent)(&current);
-    const CUresult result = wait_for_context(up, [context] { return REAL(cuCtxSynchronize_v2)(context); });
+    const auto real = [context] { return REAL(cuCtxSynchronize_v2)(context); };
+    const CUresult result = up ? up->wait_for_context(context, real) : real();
     if (up && result == CUDA_SUCCESS && (context == nullptr || context == current))
         up->synchronised(SyncScope::context, nullptr, nullptr);
     return result;
@@ -75,11 +69,11 @@ OBSERVE(cuCtxWaitEvent, (CUcontext context, CUevent event), (context, event), up
 OBSERVE(cuGreenCtxWaitEvent, (CUgreenCtx context, CUevent event), (context, event), up->event_waited(nullptr, event))
 
 // ---- streams ----
-OBSERVE(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags), up->stream_created(*stream))
+OBSERVE(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags), up->stream_created(*stream, false))
 OBSERVE(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority), (stream, flags, priority),
-        up->stream_created(*stream))
+        up->stream_created(*stream, false))
 OBSERVE(cuGreenCtxStreamCreate, (CUstream * stream, CUgreenCtx context, unsigned flags, int priority),
-        (stream, context, flags, priority), up->stream_created(*stream))
+        (stream, context, flags, priority), up->stream_created(*stream, true))
 BEFORE(cuStreamDestroy, (CUstream stream), (stream), up->stream_destroying(stream))
 BEFORE(cuStreamDestroy_v2, (CUstream stream), (stream), up->stream_destroying(stream))
 

@@ -90,6 +90,11 @@ class DevicePager {
     bool has_movable();
     // Every buffer is mapped, and nothing moves: since the last op that may touch anything nothing was made or set off. No lock.
     bool all_in_place() const { return all_in_place_.load(std::memory_order_seq_cst); }
+    // Whether the mover may have given the device something to do.
+    bool moves() {
+        const BriefLock lock(*this);
+        return !moves_.empty();
+    }
     CUresult allocate(std::size_t bytes, CUstream stream, bool stream_ordered, CUmemoryPool pool, CUdeviceptr& out);
     static inline const CUmemoryPool own_pool = reinterpret_cast<CUmemoryPool>(1);   // of take_scratch()
     // `at` must be the base of a live allocation (else CUDA_ERROR_INVALID_VALUE). For a plain free the caller has

@@ -418,6 +418,17 @@ void StreamTable::end_captures(StreamSlot& s) {
     capturing_.fetch_sub(std::exchange(s.captures, 0));
 }
 
+std::vector<StreamTable::Seen> StreamTable::seen() {
+    poll_dead();
+    std::vector<Seen> all;
+    const std::lock_guard lock(mutex_);
+    retire_ended_threads();
+    for (auto& s : slots_)
+        all.push_back({s->stream, s->context, s->per_thread, s->alive && s->per_thread && s->stream == reinterpret_cast<CUstream>(t_thread), !s->alive,
+                       s->completed.load() >= s->last_op.load()});
+    return all;
+}
+
 bool StreamTable::is_capturing(CUstream stream) const {
     if (!capturing() || stream == CU_STREAM_LEGACY || !holds("capture")) return false;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

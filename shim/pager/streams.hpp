@@ -121,6 +121,22 @@ class StreamTable {
     bool capturing() const { return capturing_.load(std::memory_order_acquire) > 0; }
     // Whether work on `stream` is being recorded instead of run.
     bool is_capturing(CUstream stream) const;
+    // Does it while no stream captures and none begins to, or not at all.
+    template <class Do>
+    void unless_capturing(Do it) {
+        const std::lock_guard none_begins(asking_);
+        if (!capturing()) it();
+    }
+
+    // The streams that have had ops.
+    struct Seen {
+        CUstream stream;
+        CUcontext context;            // null: the driver does not say
+        bool per_thread, own;         // `own`: the calling thread's
+        bool ended;                   // it, or its thread
+        bool idle;                    // its ops are known to have completed
+    };
+    std::vector<Seen> seen();
 
   private:
     StreamSlot* make_slot(CUstream stream, CUcontext context, bool per_thread);

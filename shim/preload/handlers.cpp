@@ -7,6 +7,7 @@
 
 #include "shim/log/log.hpp"
 #include "shim/preload/captured_calls.hpp"
+#include "shim/preload/context_wait.hpp"
 #include "shim/preload/work.hpp"
 
 namespace udnnmem::preload {
@@ -17,11 +18,9 @@ using namespace interpose;
 
 // ---- ordering --------------------------------------------------------------------------------------------------------
 
-void waiting_for_context(bool begins) noexcept {
+CUresult wait_for_context(CUcontext context, Submit real) noexcept {
     Session* s = Session::get();
-    if (!s) return;
-    if (begins) s->pager().context_waits().began(s->pager().streams());
-    else s->pager().context_waits().ended();
+    return s ? preload::wait_for_context(*s, context, real) : real();
 }
 // Who is to be told what orders ops; nobody while a stream captures: it may be recorded, and order nothing now.
 profiler::Recorder* recorder() {
@@ -42,10 +41,9 @@ void event_waited(CUstream stream, CUevent event) noexcept {
     if (Session* s = Session::get()) s->pager().streams().event_waited();
     if (profiler::Recorder* r = stream ? recorder() : nullptr) r->stream_waits(stream_number(stream), number(event));
 }
-void stream_created(CUstream) noexcept {}
-
 void stream_destroying(CUstream stream) noexcept {
     if (Session* s = Session::get()) s->pager().streams().stream_destroying(stream);
+    forget_stream(stream);
 }
 void capture_beginning(CUstream stream) noexcept {
     if (Session* s = Session::get(true)) s->pager().streams().capture_beginning(stream);
@@ -70,6 +68,7 @@ void context_destroying(CUcontext context, bool green) noexcept {
     s->pager().streams().context_destroying(context);
 }
 void context_destroyed(CUcontext context) noexcept {
+    forget_streams(context);
     if (Session* s = Session::get()) s->pager().streams().context_destroyed(context);
 }
 void context_kept(CUcontext context) noexcept {
@@ -162,11 +161,11 @@ const interpose::Handlers handlers = {
     .free_async = handle::free_async,
     .work = handle::work,
     .launch_graph = handle::launch_graph,
-    .waiting_for_context = handle::waiting_for_context,
+    .wait_for_context = handle::wait_for_context,
     .synchronised = handle::synchronised,
     .event_recorded = handle::event_recorded,
     .event_waited = handle::event_waited,
-    .stream_created = handle::stream_created,
+    .stream_created = remember_stream,
     .stream_destroying = handle::stream_destroying,
     .capture_beginning = handle::capture_beginning,
     .capture_ended = handle::capture_ended,

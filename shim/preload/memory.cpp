@@ -8,6 +8,7 @@
 #include "shim/log/log.hpp"
 #include "shim/pager/rules.hpp"
 #include "shim/pager/told_id.hpp"
+#include "shim/preload/context_wait.hpp"
 #include "shim/preload/handlers.hpp"
 #include "shim/preload/session.hpp"
 #include "shim/preload/unmanaged_ranges.hpp"
@@ -152,21 +153,13 @@ CUresult free_now(CUdeviceptr at, const char*, Submit real) noexcept {
     const bool waits = !freed->pool && !s->options().lazy_free && holds("free-waits") && !p.streams().capturing();
     if (waits) {
         CUcontext context = nullptr;
-        const std::uint64_t up_to = p.streams().now();
-        const auto wait = [&p] {
-            p.context_waits().began(p.streams());
-            const CUresult result = pager::insist([&] { return p.driver().cuCtxSynchronize(); });
-            p.context_waits().ended();
-            return result;
-        };
+        const auto whole = [&p] { return pager::insist([&] { return p.driver().cuCtxSynchronize(); }); };
         pager::insist([&] { return p.driver().cuCtxGetCurrent(&context); });
-        waited = wait();
+        waited = wait_for_context(*s, context, whole);
         if (waited == CUDA_ERROR_INVALID_CONTEXT) return waited;   // then nothing is freed
-        if (waited == CUDA_SUCCESS) p.streams().synchronised_context(context, up_to);
         if (waited == CUDA_SUCCESS && freed->context && freed->context != context) {
             const pager::Within there(p.driver(), freed->context);
-            if (there) waited = wait();
-            if (there && waited == CUDA_SUCCESS) p.streams().synchronised_context(freed->context, up_to);
+            if (there) waited = wait_for_context(*s, freed->context, whole);
         }
     }
     if (Learner* learner = s->learning()) {

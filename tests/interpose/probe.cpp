@@ -71,11 +71,11 @@ const Handlers table = [] {
     h.unmanaged_memory = [](CUdeviceptr, std::size_t, Outside) noexcept { told("unmanaged_memory"); };
     h.peer_access = [](CUcontext, bool) noexcept { return told("peer_access"), CUDA_SUCCESS; };
     h.pool_access = [](CUdevice, const CUmemAccessDesc*, std::size_t) noexcept { return told("pool_access"), CUDA_SUCCESS; };
-    h.waiting_for_context = [](bool) noexcept {};
+    h.wait_for_context = [](CUcontext, Submit real) noexcept { return real(); };
     h.synchronised = [](SyncScope, CUstream s, CUevent) noexcept { probe.stream = s, told("synchronised"); };
     h.event_recorded = [](CUevent, CUstream s) noexcept { probe.stream = s, told("event_recorded"); };
     h.event_waited = [](CUstream s, CUevent) noexcept { probe.stream = s, told("event_waited"); };
-    h.stream_created = [](CUstream) noexcept { told("stream_created"); };
+    h.stream_created = [](CUstream, bool) noexcept { told("stream_created"); };
     h.stream_destroying = [](CUstream) noexcept { told("stream_destroying"); };
     h.capture_beginning = [](CUstream s) noexcept { probe.stream = s, told("capture_beginning"); };
     h.capture_ended = [](CUstream s) noexcept { probe.stream = s, told("capture_ended"); };

@@ -267,6 +267,14 @@ struct FakeGpu::Calls {
         Lock lock(g().mutex_);
         return g().pending_.count(event) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
     }
+    static CUresult wait_for(CUevent event) {
+        while (query(event) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
+        return CUDA_SUCCESS;
+    }
+    static CUresult query_stream(CUstream stream) {
+        Lock lock(g().mutex_);
+        return g().held_.count(stream) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    }
     static CUresult make_stream(CUstream* stream, unsigned) {
         Lock lock(g().mutex_);
         g().made_streams_.push_back(t_context);
@@ -323,13 +331,14 @@ Driver FakeGpu::driver() {
         const Calls::Lock lock(Calls::g().mutex_);
         return *flags = Calls::g().aside_.count(stream) ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT, CUDA_SUCCESS;
     };
-    d.cuStreamQuery = [](CUstream) { return CUDA_SUCCESS; };
+    d.cuStreamQuery = Calls::query_stream;
     d.cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) { return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS; };
     d.cuStreamWaitEvent = Calls::wait;
     d.cuEventCreate = Calls::make_event;
     d.cuEventDestroy_v2 = [](CUevent) { return CUDA_SUCCESS; };
     d.cuEventRecord = Calls::record;
     d.cuEventQuery = Calls::query;
+    d.cuEventSynchronize = Calls::wait_for;
     if (times) d.cuEventElapsedTime = [](float* ms, CUevent, CUevent) { return *ms = 1, CUDA_SUCCESS; };
     d.cuModuleLoadData = [](CUmodule* module, const void*) { return *module = handle_of<CUmodule>(1), CUDA_SUCCESS; };
     d.cuModuleUnload = [](CUmodule) { return CUDA_SUCCESS; };
