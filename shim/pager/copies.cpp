@@ -26,9 +26,8 @@ Spot spot(const std::vector<Frame*>& frames, std::size_t at) {
 double or_slow(double rate) { return rate > 0 ? rate : kSlowLink; }
 }  // namespace
 
-// Whether a copy may be queued: the link never runs dry for it, and what the program copies or waits for finds no long queue before it.
+// Whether a copy may be queued: the link never runs dry for it, and what the program copies finds no long queue before it.
 bool DevicePager::link_wants(bool in) {
-    if (requests_.empty() && pager_.context_waits().for_copies_only(pager_.streams())) return false;
     CopyQueue& queue = in ? copies_in_ : copies_out_;
     const double seconds = std::clamp(1e-9 * static_cast<double>(slow_remap_ns_), kWaitingSeconds, kMostWaiting);
     return static_cast<double>(queue.waiting()) < seconds * or_slow(in ? rate_in() : rate_out());

@@ -17,7 +17,6 @@
 #include "shim/pager/answer_memory.hpp"
 #include "shim/pager/arena.hpp"
 #include "shim/pager/buffer.hpp"
-#include "shim/pager/context_waits.hpp"
 #include "shim/pager/device.hpp"
 #include "shim/pager/driver.hpp"
 #include "shim/pager/lease.hpp"
@@ -151,7 +150,6 @@ class Pager {
     std::uint32_t next_id() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
 
     StreamTable& streams() { return streams_; }
-    ContextWaits& context_waits() { return context_waits_; }
     AnswerMemory& answer_memory() { return answer_memory_; }
     // Ops so far.
     std::uint64_t ops() const { return streams_.now(); }
@@ -195,7 +193,6 @@ class Pager {
     Sink& sink_;
     Arena arena_;
     StreamTable streams_;
-    ContextWaits context_waits_;
     AnswerMemory answer_memory_;
     std::mutex mutex_;
     static constexpr int kMostDevices = 64;

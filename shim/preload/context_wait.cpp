@@ -30,10 +30,7 @@ CUresult wait_for_context(Session& s, CUcontext context, interpose::Submit whole
     if (!context) pager::insist([&] { return p.driver().cuCtxGetCurrent(&context); });
     const std::uint64_t up_to = p.streams().now(), ended = program_streams->mark();
     if (!waits_for_program(p, context)) {
-        p.context_waits().began(p.streams());
-        const CUresult result = whole();
-        p.context_waits().ended();
-        if (result != CUDA_SUCCESS) return result;
+        if (const CUresult result = whole(); result != CUDA_SUCCESS) return result;
         program_streams->waited_for_all(context, ended);
     }
     p.streams().synchronised_context(context, up_to);

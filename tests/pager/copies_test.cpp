@@ -1,4 +1,4 @@
-// The mover's copies: pieces, few at a time, and none more while the program waits for nothing else.
+// The mover's copies: pieces, few at a time.
 #include <chrono>
 #include <thread>
 
@@ -52,43 +52,5 @@ TEST_CASE("an eviction that is called off between two pieces ends where it began
     p.order(Order::Kind::evict, p.large);
     CHECK(p.soon([&] { return p.where(p.large) == Residency::host; }));
     CHECK(p.launch(1, {p.large}, 7) == CUDA_SUCCESS);
-    CHECK(p.gpu.violations().empty());
-}
-
-TEST_CASE("while the program waits for a context in which only copies are left, none is added but for who needs it") {
-    Paged p({.device = 12, .host = 32});
-    const CUdeviceptr a = p.allocate(2), b = p.allocate(2), c = p.allocate(4);
-    REQUIRE(p.launch(1, {a, b}, 5) == CUDA_SUCCESS);
-    REQUIRE(p.launch(2, {c}, 5) == CUDA_SUCCESS);
-    ContextWaits& waits = p.pager->context_waits();
-
-    SECTION("nothing else is left") {
-        waits.began(p.pager->streams());
-        p.order(Order::Kind::evict, a);
-        wait_a_little();
-        CHECK(p.gpu.bytes_out() == 0);
-        SECTION("until it goes on") {
-            waits.ended();
-            CHECK(p.soon([&] { return p.where(a) == Residency::host; }));
-        }
-        SECTION("until another thread launches") {
-            REQUIRE(p.launch(1, {b}, 6) == CUDA_SUCCESS);
-            CHECK(p.soon([&] { return p.where(a) == Residency::host; }));
-        }
-        SECTION("until a launch needs room") {
-            const CUdeviceptr d = p.allocate(8);
-            Op op;
-            CHECK(p.begin(op, 1, {d}) == CUDA_SUCCESS);   // not submitted yet
-            p.pager->leave(op, CUDA_SUCCESS);
-        }
-    }
-    SECTION("an op is left") {
-        p.gpu.hold(2);
-        REQUIRE(p.launch(2, {c}, 6) == CUDA_SUCCESS);
-        waits.began(p.pager->streams());
-        p.order(Order::Kind::evict, a);
-        CHECK(p.soon([&] { return p.where(a) == Residency::host; }));
-        p.gpu.let_go(2);
-    }
     CHECK(p.gpu.violations().empty());
 }
