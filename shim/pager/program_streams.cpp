@@ -33,7 +33,8 @@ void ProgramStreams::waited_for_all(CUcontext context, std::uint64_t mark) {
 }
 
 // Whether all of the context's work that may be left is in streams that are here and live, in its legacy stream, or in the calling
-// thread's own (`own`: that one has had some). Green contexts are waited for with that of their device.
+// thread's own (`own`: that one has had some). Green contexts are waited for with that of their device. What computes dropped buffers
+// again in streams of our own has ops, which the program may rely on to be over.
 bool ProgramStreams::knows_all(const Driver& driver, StreamTable& table, CUcontext context, CUdevice device, bool& own) const {
     for (const Stream& s : streams_)
         if (!s.context || (s.device == device && (s.ended || s.context != context))) return false;
@@ -48,7 +49,8 @@ bool ProgramStreams::knows_all(const Driver& driver, StreamTable& table, CUconte
     for (const StreamTable::Seen& s : table.seen()) {
         if (s.context != context && elsewhere(s.context)) continue;
         if (s.own) own = true;
-        if (s.ended ? !s.idle : s.context != context || (s.per_thread ? !s.own : !known(s.stream))) return false;
+        const bool waited_for = !s.ended && s.context == context && (s.per_thread ? s.own : known(s.stream));
+        if (!waited_for && (!s.idle || (s.per_thread && !s.ended))) return false;
     }
     return true;
 }
@@ -72,6 +74,7 @@ bool ProgramStreams::wait(const Driver& driver, StreamTable& table, CUcontext co
     const Relaxed ours(driver);
     CUdevice device = 0;
     if (!context || !there || insist([&] { return driver.cuCtxGetDevice(&device); }) != CUDA_SUCCESS) return false;
+    table.mark_tails();
     std::vector<CUevent> tails;
     bool all = false, own = false;
     {

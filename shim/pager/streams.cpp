@@ -419,13 +419,20 @@ void StreamTable::end_captures(StreamSlot& s) {
 }
 
 std::vector<StreamTable::Seen> StreamTable::seen() {
-    poll_dead();
     std::vector<Seen> all;
-    const std::lock_guard lock(mutex_);
-    retire_ended_threads();
-    for (auto& s : slots_)
-        all.push_back({s->stream, s->context, s->per_thread, s->alive && s->per_thread && s->stream == reinterpret_cast<CUstream>(t_thread), !s->alive,
-                       s->completed.load() >= s->last_op.load()});
+    const int n = slot_count_.load(std::memory_order_acquire);
+    for (int i = 0; i < n; ++i) {
+        StreamSlot* s;
+        {
+            std::lock_guard lock(mutex_);
+            s = slots_[static_cast<std::size_t>(i)].get();
+        }
+        poll(*s);
+        std::lock_guard lock(mutex_);
+        if (!i) retire_ended_threads();
+        const bool own = s->alive && s->per_thread && s->stream == reinterpret_cast<CUstream>(t_thread);
+        all.push_back({s->stream, s->context, s->per_thread, own, !s->alive, s->completed.load() >= s->last_op.load()});
+    }
     return all;
 }
 

@@ -134,7 +134,7 @@ class StreamTable {
         CUcontext context;            // null: the driver does not say
         bool per_thread, own;         // `own`: the calling thread's
         bool ended;                   // it, or its thread
-        bool idle;                    // its ops are known to have completed
+        bool idle;                    // its ops are known to have completed: by its marks
     };
     std::vector<Seen> seen();
 

@@ -33,7 +33,7 @@ CUresult wait_for_context(Session& s, CUcontext context, interpose::Submit whole
         if (const CUresult result = whole(); result != CUDA_SUCCESS) return result;
         program_streams->waited_for_all(context, ended);
     }
-    p.streams().synchronised_context(context, up_to);
+    if (context) p.streams().synchronised_context(context, up_to);
     return CUDA_SUCCESS;
 }
 
