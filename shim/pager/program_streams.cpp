@@ -11,10 +11,14 @@ void ProgramStreams::made(CUstream stream, CUcontext context, CUdevice device) {
 
 void ProgramStreams::ending(CUstream stream, bool idle) {
     const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(streams_.begin(), streams_.end(), [&](const Stream& s) { return s.handle == stream && !s.ended; });
+    const auto lives = [&](const Stream& s) { return s.handle == stream && !s.ended; };
+    const auto found = std::find_if(streams_.begin(), streams_.end(), lives);
     if (found == streams_.end()) return;
-    if (idle) streams_.erase(found);
-    else found->ended = ++ended_;
+    Stream last = *found;
+    std::erase_if(streams_, [&](const Stream& s) { return lives(s) || (!idle && s.ended && s.context == last.context); });
+    if (idle) return;
+    last.ended = ++ended_;
+    streams_.push_back(last);
 }
 
 void ProgramStreams::context_ended(CUcontext context) {

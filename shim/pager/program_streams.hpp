@@ -2,8 +2,8 @@
 // which cuCtxSynchronize does: a program that frees memory as it goes, or waits at each step, would be held up by each copy under way.
 //
 // Invariants
-//   - Every stream that the program has made is here, from its creation until it is destroyed; one that is destroyed while it has work
-//     left stays as "ended" until somebody has waited for its whole context.
+//   - Every stream that the program has made is here, from its creation until it is destroyed; the last one that was destroyed while it
+//     had work left stays as "ended", for all of its context, until somebody has waited for that as a whole.
 //   - wait() says true only if all that was put into the context before has completed. Where that cannot be known stream by stream (a
 //     capture, green contexts, per-thread streams of other threads, ended streams, any error) it says false, and the caller waits
 //     for the whole context.

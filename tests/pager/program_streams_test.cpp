@@ -90,6 +90,8 @@ TEST_CASE("a stream of which more may be left than can be told is no stream to w
         program.streams.made(stream_of(3), context(1), 0);
         const std::uint64_t before = program.streams.mark();
         program.streams.ending(stream_of(3), false);
+        program.streams.made(stream_of(3), context(1), 0);   // a handle may mean another stream
+        program.streams.ending(stream_of(3), true);
         program.streams.waited_for_all(context(1), before);
         CHECK_FALSE(program.wait());
         program.streams.waited_for_all(context(1), program.streams.mark());
