@@ -14,7 +14,6 @@ constexpr double kAsPromised = 1.02;      // a plan that takes no longer is as g
 constexpr double kLessThanPromised = 0.97;   // one that takes no longer was made for moves that cost more than they do
 constexpr double kFitted = 0.005;         // costs are looked for until a plan takes what it took, to such a share
 constexpr double kMostCosts = 2;          // that moves may be found to have, of what is assumed
-constexpr std::uint32_t kSure = 3;        // timings of an op before it is believed to take longer: moves and hashes run beside it
 constexpr double kSlowerLink = 0.93;
 
 double ratio(Nanoseconds a, Nanoseconds b) { return static_cast<double>(a.value) / static_cast<double>(b.value); }
@@ -66,10 +65,7 @@ void Executor::improve(Course& course) {
     const auto believe = [&](bool longer) {
         std::int64_t changed = 0, ideal = 0;
         for (std::size_t k = 0; k < actual.size(); ++k) {
-            const Course::Actual& op = actual[k];
-            const Nanoseconds planned = planned_with[k].duration;
-            const bool guessed = !course.sequence.steps[k].timed, sure = longer && op.timings >= kSure;
-            const Nanoseconds takes = op.timings && (guessed || sure || op.took < planned) ? op.took : planned;
+            const Nanoseconds planned = planned_with[k].duration, takes = actual[k].believed(planned, !course.sequence.steps[k].timed, longer);
             course.seen.ops[k].duration = takes;
             changed += std::abs(takes.value - planned.value), ideal += takes.value;
         }

@@ -89,6 +89,13 @@ class Course {
         std::uint64_t times = 0;                // that it was held back
         std::uint64_t causes[4] = {};           // by pager::Residency of the first buffer that was not there, device left out
         std::uint32_t buffer = 0;               // the last such
+
+        static constexpr std::uint32_t kSure = 3;   // timings before it is believed to take longer: moves and hashes run beside it
+        // What the next plan reckons with, after one that took it to last so long; by a `guess`, which any timing is better than.
+        // `longer`: it may have come to take longer.
+        Nanoseconds believed(Nanoseconds planned, bool guess, bool longer) const {
+            return timings && (guess || took < planned || (longer && timings >= kSure)) ? took : planned;
+        }
     };
     // Its plan was made for other memory than there is: on demand until there is another one, made as for a fresh sequence. What was
     // measured says nothing any more.

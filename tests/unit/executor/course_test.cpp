@@ -162,3 +162,16 @@ TEST_CASE("what an op is guessed to take counts for nothing once it is measured"
     timed(0, 130), timed(1, 40), timed(0, 120), timed(1, 30), timed(1, 60), timed(2, 80);
     CHECK(course.shortest().ops == std::vector<std::int64_t>{100, 30, 80});
 }
+
+TEST_CASE("an op is believed to take less at once, and longer after a few timings, or where its time was a guess") {
+    const Nanoseconds planned(100), less(80), more(130);
+    const auto seen = [](Nanoseconds took, std::uint32_t timings) { return Course::Actual{.took = took, .timings = timings}; };
+    CHECK(seen(less, 1).believed(planned, false, true) == less);
+    CHECK(seen(less, 1).believed(planned, false, false) == less);
+    for (std::uint32_t timings = 1; timings < 5; ++timings) {
+        CHECK(seen(more, timings).believed(planned, false, true) == (timings >= Course::Actual::kSure ? more : planned));
+        CHECK(seen(more, timings).believed(planned, false, false) == planned);
+        CHECK(seen(more, timings).believed(planned, true, false) == more);
+    }
+    CHECK(seen(Nanoseconds(-1), 0).believed(planned, true, true) == planned);
+}
