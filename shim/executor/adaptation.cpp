@@ -62,7 +62,8 @@ void Executor::improve(Course& course) {
     if (!now || !measured.value) return;   // it was changed meanwhile, and is new
     leave_out_too_large(course);   // of a stored one it was not said
     const std::vector<profiler::TraceOp> planned_with = course.seen.ops;
-    const auto believe = [&](bool longer) {
+    using Longer = Course::Actual::Longer;
+    const auto believe = [&](Longer longer) {
         std::int64_t changed = 0, ideal = 0;
         for (std::size_t k = 0; k < actual.size(); ++k) {
             const Nanoseconds planned = planned_with[k].duration, takes = actual[k].believed(planned, !course.sequence.steps[k].timed, longer);
@@ -72,16 +73,20 @@ void Executor::improve(Course& course) {
         course.seen.header.ideal = Nanoseconds(ideal);
         return static_cast<double>(changed) / static_cast<double>(std::max<std::int64_t>(1, ideal));
     };
-    double share = believe(true);
+    double share = believe(Longer::least);
     const auto far = [](double a, double b) { return b > 0 && std::abs(a / b - 1) > kChanged; };
     std::string change;
     const auto add = [&change](const std::string& what) { change += (change.empty() ? "" : ", ") + what; };
     Nanoseconds again;
+    bool by_ops = false;
     const double costs = course.costs;
     if (!as_promised(measured, now->promised)) {
         again = fit_costs(course, *now, measured);
-        // Not even moves that cost nothing make up for what ops took longer: the library's own kernels ran beside them as they were timed.
-        if (again.value && ratio(measured, again) <= kLessThanPromised) share = believe(false), again = fit_costs(course, *now, measured);
+        // The library's own kernels run beside the program's. Where not even moves that cost nothing make up for what ops took longer,
+        // that was no matter; where the dearest moves do not say why it is slower, it is.
+        const auto longer = !again.value || as_promised(measured, again) ? Longer::least : measured < again ? Longer::no : Longer::average;
+        if (longer != Longer::least) share = believe(longer), again = fit_costs(course, *now, measured);
+        by_ops = longer == Longer::average;
     }
     if (share > kChanged) add("op times differ by " + std::to_string(static_cast<int>(100 * share)) + " %");
     const bool moved = device_->room().in > 0;
@@ -91,7 +96,7 @@ void Executor::improve(Course& course) {
     if (!as_promised(measured, now->promised)) {
         if (course.costs != costs) add("moves cost " + std::to_string(static_cast<int>(100 * course.costs)) + " % of what is assumed");
         else if (change.empty() && measured > now->promised) course.links *= kSlowerLink, add("slower links reckoned with");
-        if (again.value && again < now->promised) {   // a promise stays, unless it can be a better one
+        if (again.value && (by_ops || again < now->promised)) {   // a promise stays, unless it can be a better one, or ops take longer
             std::lock_guard lock(mutex_);
             course.promise_again(*now, again);
         }

@@ -150,6 +150,7 @@ void Course::timed(const OpClock::Timed& t) {
     if (t.tag != ways_.back().tag || static_cast<std::size_t>(t.step) >= actual_.size()) return;
     Actual& a = actual_[static_cast<std::size_t>(t.step)];
     a.since = t.since;
+    a.sum += t.took;
     a.took = a.timings++ ? std::min(a.took, t.took) : t.took;
     std::int64_t& shortest = shortest_[static_cast<std::size_t>(t.step)];
     std::vector<bool>::reference guessed = guessed_[static_cast<std::size_t>(t.step)];

@@ -84,6 +84,7 @@ class Course {
     // When a step ran, and how long it was held back, by the way in force.
     struct Actual {
         Nanoseconds since{-1}, took{-1};        // the iteration's begin; the shortest of `timings`. -1: not timed
+        Nanoseconds sum{0};                     // of all timings
         std::uint32_t timings = 0;
         Nanoseconds held{0};                    // in all, waiting for memory on the launching thread
         std::uint64_t times = 0;                // that it was held back
@@ -91,10 +92,13 @@ class Course {
         std::uint32_t buffer = 0;               // the last such
 
         static constexpr std::uint32_t kSure = 3;   // timings before it is believed to take longer: moves and hashes run beside it
+        // How much longer it may be believed to take: not at all, what it takes at least, or on average, with what runs beside it
+        // (few timings of many ops are enough for what all of them take).
+        enum class Longer { no, least, average };
         // What the next plan reckons with, after one that took it to last so long; by a `guess`, which any timing is better than.
-        // `longer`: it may have come to take longer.
-        Nanoseconds believed(Nanoseconds planned, bool guess, bool longer) const {
-            return timings && (guess || took < planned || (longer && timings >= kSure)) ? took : planned;
+        Nanoseconds believed(Nanoseconds planned, bool guess, Longer longer) const {
+            if (longer == Longer::average && timings) return Nanoseconds(sum.value / timings);
+            return timings && (guess || took < planned || (longer != Longer::no && timings >= kSure)) ? took : planned;
         }
     };
     // Its plan was made for other memory than there is: on demand until there is another one, made as for a fresh sequence. What was

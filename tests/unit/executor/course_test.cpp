@@ -164,14 +164,19 @@ TEST_CASE("what an op is guessed to take counts for nothing once it is measured"
 }
 
 TEST_CASE("an op is believed to take less at once, and longer after a few timings, or where its time was a guess") {
+    using Longer = Course::Actual::Longer;
     const Nanoseconds planned(100), less(80), more(130);
-    const auto seen = [](Nanoseconds took, std::uint32_t timings) { return Course::Actual{.took = took, .timings = timings}; };
-    CHECK(seen(less, 1).believed(planned, false, true) == less);
-    CHECK(seen(less, 1).believed(planned, false, false) == less);
+    const auto seen = [](Nanoseconds took, std::uint32_t timings) { return Course::Actual{.took = took, .sum = Nanoseconds(2 * took.value * timings), .timings = timings}; };
     for (std::uint32_t timings = 1; timings < 5; ++timings) {
-        CHECK(seen(more, timings).believed(planned, false, true) == (timings >= Course::Actual::kSure ? more : planned));
-        CHECK(seen(more, timings).believed(planned, false, false) == planned);
-        CHECK(seen(more, timings).believed(planned, true, false) == more);
+        const bool sure = timings >= Course::Actual::kSure;
+        for (const Longer longer : {Longer::no, Longer::least}) {
+            CHECK(seen(less, timings).believed(planned, false, longer) == less);
+            CHECK(seen(more, timings).believed(planned, true, longer) == more);
+        }
+        CHECK(seen(more, timings).believed(planned, false, Longer::no) == planned);
+        CHECK(seen(more, timings).believed(planned, false, Longer::least) == (sure ? more : planned));
+        CHECK(seen(more, timings).believed(planned, false, Longer::average) == Nanoseconds(260));
+        CHECK(seen(less, timings).believed(planned, false, Longer::average) == Nanoseconds(160));
     }
-    CHECK(seen(Nanoseconds(-1), 0).believed(planned, true, true) == planned);
+    CHECK(Course::Actual().believed(planned, true, Longer::average) == planned);
 }
