@@ -78,9 +78,10 @@ void Executor::improve(Course& course) {
     std::string change;
     const auto add = [&change](const std::string& what) { change += (change.empty() ? "" : ", ") + what; };
     Nanoseconds again;
+    const bool off = !as_promised(measured, now->promised);
     bool by_ops = false;
     const double costs = course.costs;
-    if (!as_promised(measured, now->promised)) {
+    if (off) {
         again = fit_costs(course, *now, measured);
         // The library's own kernels run beside the program's. Where not even moves that cost nothing make up for what ops took longer,
         // that was no matter; where the dearest moves do not say why it is slower, it is.
@@ -93,7 +94,7 @@ void Executor::improve(Course& course) {
     policy::Machine m = machine(course);
     if (moved && (far(m.link_in, now->link_in) || far(m.link_out, now->link_out)))
         add("links carry " + std::to_string(static_cast<long>(m.link_in / 1e6)) + " MB/s in, " + std::to_string(static_cast<long>(m.link_out / 1e6)) + " MB/s out");
-    if (!as_promised(measured, now->promised)) {
+    if (off) {
         if (course.costs != costs) add("moves cost " + std::to_string(static_cast<int>(100 * course.costs)) + " % of what is assumed");
         else if (change.empty() && measured > now->promised) course.links *= kSlowerLink, add("slower links reckoned with");
         if (again.value && (by_ops || again < now->promised)) {   // a promise stays, unless it can be a better one, or ops take longer
