@@ -296,8 +296,9 @@ bool may_be_launched_by_kernels(CUgraphExec exec) {
 
 }  // namespace
 
-void graph_instantiated(CUgraphExec exec, CUgraph graph) noexcept {
-    auto record = std::make_shared<GraphRecord>(graph);
+std::shared_ptr<GraphRecord> read_graph(CUgraph graph) noexcept { return std::make_shared<GraphRecord>(graph); }
+
+void graph_instantiated(CUgraphExec exec, std::shared_ptr<GraphRecord> record) noexcept {
     const bool unseen = may_be_launched_by_kernels(exec);
     if (unseen) record->lose();
     Records& r = records();
@@ -308,8 +309,7 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph) noexcept {
     g_launched_by_kernels.store(static_cast<int>(r.launched_by_kernels.size()));
 }
 
-void graph_updated(CUgraphExec exec, CUgraph graph) noexcept {
-    auto record = std::make_shared<GraphRecord>(graph);
+void graph_updated(CUgraphExec exec, std::shared_ptr<GraphRecord> record) noexcept {
     Records& r = records();
     std::lock_guard lock(r.mutex);
     auto& slot = r.by_exec[exec];

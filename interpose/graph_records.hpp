@@ -18,8 +18,10 @@ class GraphRecord;
 using GraphRecordPtr = std::shared_ptr<const GraphRecord>;
 
 // All make real calls with the guard held by the caller; none throws.
-void graph_instantiated(CUgraphExec, CUgraph) noexcept;
-void graph_updated(CUgraphExec, CUgraph) noexcept;
+// What an executable that is made of the graph, or changed to it, will do: read once, before the driver makes it. Never null.
+std::shared_ptr<GraphRecord> read_graph(CUgraph) noexcept;
+void graph_instantiated(CUgraphExec, std::shared_ptr<GraphRecord>) noexcept;
+void graph_updated(CUgraphExec, std::shared_ptr<GraphRecord>) noexcept;
 void graph_destroyed(CUgraphExec) noexcept;
 void graph_node_enabled(CUgraphExec, CUgraphNode, bool) noexcept;
 void graph_node_set(CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v1&) noexcept;

@@ -6,16 +6,53 @@
 namespace udnnmem::interpose {
 
 // ---- instantiation ----
-#define INSTANTIATES(symbol, PARAMS, ARGS) ALWAYS_OBSERVE_TAKING(0, symbol, PARAMS, ARGS, graph_instantiated(*exec, graph))
+namespace {
+using Spans = std::vector<Span>;
+Spans spans_of(const GraphExec& graph) {
+    Spans spans;
+    for (const GraphNode& node : graph.nodes()) spans.insert(spans.end(), node.work.spans, node.work.spans + node.work.span_count);
+    return spans;
+}
+// What a graph copies and fills the driver looked at when the nodes were made. It may do so again when it makes an executable of them,
+// or changes one to them: they are mapped meanwhile. Where they cannot be, the answer is the driver's.
+CUresult looking_at(const Guard& up, const GraphExec& graph, Submit real) {
+    const Spans spans = spans_of(graph);
+    if (!up || !up->graph_node || spans.empty()) return real();
+    bool asked = false;
+    const auto ask = [&] { return asked = true, real(); };
+    const CUresult result = up->graph_node(spans.data(), spans.size(), ask);
+    return asked ? result : real();
+}
+}  // namespace
+#define INSTANTIATES(symbol, PARAMS, ARGS)                                                                             \
+    HOOK(symbol, PARAMS) {                                                                                             \
+        auto real = [&] { return REAL(symbol) ARGS; };                                                                 \
+        Guard up;                                                                                                      \
+        auto record = read_graph(graph);                                                                               \
+        auto look = [&] { return looking_at(up, as_exec(*record), real); };                                            \
+        const CUresult result = up ? up->take_unmanaged(-1, 0, look) : real();                                         \
+        if (result == CUDA_SUCCESS) graph_instantiated(*exec, std::move(record));                                      \
+        return result;                                                                                                 \
+    }
 INSTANTIATES(cuGraphInstantiate, (CUgraphExec * exec, CUgraph graph, CUgraphNode* bad, char* log, size_t bytes), (exec, graph, bad, log, bytes))
 INSTANTIATES(cuGraphInstantiate_v2, (CUgraphExec * exec, CUgraph graph, CUgraphNode* bad, char* log, size_t bytes), (exec, graph, bad, log, bytes))
 INSTANTIATES(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags), (exec, graph, flags))
 INSTANTIATES(cuGraphInstantiateWithParams, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params), (exec, graph, params))
 INSTANTIATES(cuGraphInstantiateWithParams_ptsz, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params), (exec, graph, params))
-ALWAYS_OBSERVE(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode* bad, CUgraphExecUpdateResult* result_out),
-               (exec, graph, bad, result_out), graph_updated(exec, graph))
-ALWAYS_OBSERVE(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info),
-               (exec, graph, info), graph_updated(exec, graph))
+#define CHANGES_TO(symbol, PARAMS, ARGS, GRAPH, TOLD)                                                                  \
+    HOOK(symbol, PARAMS) {                                                                                             \
+        Guard up;                                                                                                      \
+        auto record = read_graph(GRAPH);                                                                               \
+        const CUresult result = looking_at(up, as_exec(*record), [&] { return REAL(symbol) ARGS; });                   \
+        if (result == CUDA_SUCCESS) { TOLD; }                                                                          \
+        return result;                                                                                                 \
+    }
+CHANGES_TO(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode* bad, CUgraphExecUpdateResult* result_out),
+           (exec, graph, bad, result_out), graph, graph_updated(exec, std::move(record)))
+CHANGES_TO(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info), (exec, graph, info), graph,
+           graph_updated(exec, std::move(record)))
+CHANGES_TO(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph child), (exec, node, child), child,
+           graph_child_set(exec, node, child))
 // Before the real call: the handle may be another graph's the moment after.
 HOOK(cuGraphExecDestroy, (CUgraphExec exec)) {
     Guard up;
@@ -33,13 +70,10 @@ ALWAYS_OBSERVE(cuGraphExecKernelNodeSetParams_v2, (CUgraphExec exec, CUgraphNode
                (exec, node, p), graph_node_set(exec, node, *p))
 ALWAYS_OBSERVE(cuGraphExecHostNodeSetParams, (CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS* p),
                (exec, node, p), graph_node_set(exec, node, *p))
-ALWAYS_OBSERVE(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph child), (exec, node, child),
-               graph_child_set(exec, node, child))
 
 // ---- nodes that the driver checks the addresses of ----
 // Made or changed in a graph, or changed in an executable one (then `KEPT` says so to its record).
 namespace {
-using Spans = std::vector<Span>;
 Spans spans_of(const CUDA_MEMCPY3D* p) { return p ? Spans{source_of(*p), destination_of(*p)} : Spans{}; }
 Spans spans_of(const CUDA_MEMSET_NODE_PARAMS* p) {
     return p ? Spans{rows_span(p->dst, p->pitch, p->width * p->elementSize, p->height)} : Spans{};
@@ -61,6 +95,7 @@ Spans spans_of(const CUgraphNodeParams* p) {
             list.add_memops(p->memOp.paramArray, p->memOp.count);
             return {list.data(), list.data() + list.size()};
         }
+        case CU_GRAPH_NODE_TYPE_GRAPH: return spans_of(as_exec(*read_graph(p->graph.graph)));
         default: break;
     }
     SpanList list;

@@ -172,6 +172,7 @@ CUresult graph_node(const Span* spans, std::size_t count, Submit submit) noexcep
     try {
         for (std::size_t i = 0; i < count; ++i)
             if (pager::Buffer* b = spans[i].bytes ? p.find(spans[i].address) : nullptr) op.name(b);
+        drop_repeats(op);
         if (!op.count || !holds("graph-node")) return submit();
         if (const CUresult result = p.enter(op); result != CUDA_SUCCESS) return result;
     } catch (...) {

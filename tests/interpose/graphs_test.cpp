@@ -151,7 +151,7 @@ TEST_CASE("a graph is read whole: order, parameters copied, spans", "[graphs]") 
     copy->copy.dstMemoryType = CU_MEMORYTYPE_DEVICE, copy->copy.dstDevice = 0x2000;
     copy->copy.WidthInBytes = 64, copy->copy.Height = copy->copy.Depth = 1;
     fill->fill = {0x3000, 0, 9, 2, 10, 1};
-    graph_instantiated(exec_of(0), handle(*g));
+    graph_instantiated(exec_of(0), read_graph(handle(*g)));
     a = b = 1;
     g.reset();
     const auto record = graph_record(exec_of(0));
@@ -192,7 +192,7 @@ TEST_CASE("kernels given by `extra`, attributes, host functions, rows", "[graphs
     static int called = 0;
     Node* host = g.add(CU_GRAPH_NODE_TYPE_HOST, {fill});
     host->host = {[](void* p) { *static_cast<int*>(p) = 42; }, &called};
-    graph_instantiated(exec_of(1), handle(g));
+    graph_instantiated(exec_of(1), read_graph(handle(g)));
     buffer[0] = 0;
     const auto record = graph_record(exec_of(1));
     CHECK((exec(record).issuable() && exec(record).nodes()[0].work.proven));
@@ -217,13 +217,13 @@ TEST_CASE("what cannot be known is not claimed", "[graphs]") {
     cyclic.edges = {{x, x}};
     int i = 10;
     for (Graph* g : {&unknown, &conditional, &cyclic}) {
-        graph_instantiated(exec_of(++i), handle(*g));
+        graph_instantiated(exec_of(++i), read_graph(handle(*g)));
         const auto record = graph_record(exec_of(i));
         CHECK_FALSE(exec(record).issuable());
         REQUIRE(exec(record).nodes().size() == 1);
         CHECK_FALSE(exec(record).nodes()[0].work.proven);
     }
-    graph_instantiated(exec_of(20), handle(allocates));
+    graph_instantiated(exec_of(20), read_graph(handle(allocates)));
     CHECK_FALSE(exec(graph_record(exec_of(20))).issuable());
     CHECK(exec(graph_record(exec_of(20))).nodes()[0].work.proven);
     const auto stranger = graph_record(exec_of(999));
@@ -239,19 +239,19 @@ TEST_CASE("a graph that kernels may launch does what nobody sees, and so does an
     add_kernel(g, &a, &b, &n);
     copies.add(CU_GRAPH_NODE_TYPE_EMPTY);
     SCRIPT(cuGraphExecGetFlags, [](CUgraphExec exec, cuuint64_t* flags) { return *flags = exec == exec_of(31) ? CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH : 0, CUDA_SUCCESS; });
-    graph_instantiated(exec_of(30), handle(g));
-    graph_instantiated(exec_of(32), handle(copies));
+    graph_instantiated(exec_of(30), read_graph(handle(g)));
+    graph_instantiated(exec_of(32), read_graph(handle(copies)));
     const auto other = graph_record(exec_of(30)), without = graph_record(exec_of(32));
     CHECK(exec(other).issuable());
     CHECK_FALSE(exec(other).launches_others());
-    graph_instantiated(exec_of(31), handle(g));
+    graph_instantiated(exec_of(31), read_graph(handle(g)));
     for (int again = 0; again < 2; ++again) {
         CHECK_FALSE(exec(graph_record(exec_of(31))).issuable());
         CHECK_FALSE(exec(graph_record(exec_of(31))).nodes()[0].work.proven);
         CHECK_FALSE(exec(other).issuable());
         CHECK(exec(other).launches_others());
         CHECK(exec(without).issuable());
-        graph_updated(exec_of(31), handle(g));
+        graph_updated(exec_of(31), read_graph(handle(g)));
     }
     graph_destroyed(exec_of(31));
     CHECK(exec(other).issuable());
@@ -268,7 +268,7 @@ TEST_CASE("copies from and to host memory that is not pinned are left to the gra
         c.srcMemoryType = from, c.dstMemoryType = to;
         c.srcDevice = c.dstDevice = at;
         c.srcHost = c.dstHost = reinterpret_cast<void*>(at);
-        graph_instantiated(exec_of(30), handle(g));
+        graph_instantiated(exec_of(30), read_graph(handle(g)));
         const auto record = graph_record(exec_of(30));
         CHECK(exec(record).nodes()[0].work.proven);
         return exec(record).issuable();
@@ -292,7 +292,7 @@ TEST_CASE("child graphs are flattened between what comes before and after", "[gr
     Node* child = outer.add(CU_GRAPH_NODE_TYPE_GRAPH, {before});
     child->child = &inner;
     outer.add(CU_GRAPH_NODE_TYPE_EMPTY, {child});
-    graph_instantiated(exec_of(2), handle(outer));
+    graph_instantiated(exec_of(2), read_graph(handle(outer)));
     auto record = graph_record(exec_of(2));
     const auto& nodes = exec(record).nodes();
     REQUIRE(nodes.size() == 5);
@@ -323,7 +323,7 @@ TEST_CASE("parameters set on the executable graph take the place of those read",
     Node* k = add_kernel(g, &a, &b, &n);
     Node* fill = g.add(CU_GRAPH_NODE_TYPE_MEMSET, {k});
     fill->fill = {0x100, 0, 0, 1, 8, 1};
-    graph_instantiated(exec_of(3), handle(g));
+    graph_instantiated(exec_of(3), read_graph(handle(g)));
     CUDA_KERNEL_NODE_PARAMS_v1 v1{};
     void* params[] = {&c, &b, &n};
     v1.func = f_known, v1.kernelParams = params;
@@ -342,7 +342,7 @@ TEST_CASE("parameters set on the executable graph take the place of those read",
     CUdeviceptr d = 8;
     Node* k2 = add_kernel(second, &d, &b, &n);
     second.add(CU_GRAPH_NODE_TYPE_MEMSET, {k2})->fill = {0x500, 0, 0, 1, 8, 1};
-    graph_updated(exec_of(3), handle(second));
+    graph_updated(exec_of(3), read_graph(handle(second)));
     CHECK(word(exec(graph_record(exec_of(3))).nodes()[0], 0) == 8);
     CHECK_FALSE(exec(graph_record(exec_of(3))).nodes()[1].enabled);
     graph_node_set(exec_of(3), handle(k), v1);
@@ -369,11 +369,11 @@ TEST_CASE("lists of copies as nodes are read where the driver says what they cop
     Graph g;
     Node* node = g.add(static_cast<CUgraphNodeType>(kMemcpyBatchNode));
     SCRIPT(cuGraphNodeGetParams, [](CUgraphNode, CUgraphNodeParams*) { return CUDA_ERROR_NOT_SUPPORTED; });
-    graph_instantiated(exec_of(8), handle(g));
+    graph_instantiated(exec_of(8), read_graph(handle(g)));
     auto record = graph_record(exec_of(8));
     CHECK_FALSE(exec(record).nodes()[0].work.proven);
     SCRIPT(cuGraphNodeGetParams, [](CUgraphNode, CUgraphNodeParams* p) { return *p = list(to), CUDA_SUCCESS; });
-    graph_instantiated(exec_of(8), handle(g));
+    graph_instantiated(exec_of(8), read_graph(handle(g)));
     record = graph_record(exec_of(8));
     const Work& read = exec(record).nodes()[0].work;
     REQUIRE(read.span_count == 4);
@@ -406,7 +406,7 @@ TEST_CASE("the nodes of random graphs come after what they depend on, else as th
             if (rank[x] >= rank[y] || !predecessors[y].insert(x).second) continue;
             g.edges.emplace_back(g.nodes[x].get(), g.nodes[y].get());
         }
-        graph_instantiated(exec_of(4), handle(g));
+        graph_instantiated(exec_of(4), read_graph(handle(g)));
         const auto record = graph_record(exec_of(4));
         const auto& nodes = exec(record).nodes();
         REQUIRE(nodes.size() == count);
@@ -430,7 +430,7 @@ TEST_CASE("a record that is being read is not changed under its reader", "[graph
     CUdeviceptr a = 1, b = 2;
     int n = 4;
     Node* k = add_kernel(g, &a, &b, &n);
-    graph_instantiated(exec_of(5), handle(g));
+    graph_instantiated(exec_of(5), read_graph(handle(g)));
     std::atomic<bool> stop{false};
     std::thread writer([&] {
         for (CUdeviceptr i = 0; i < 2000; ++i) {

@@ -444,6 +444,48 @@ void by_hand(unsigned seed) {
   for (CUdeviceptr at : {h, i, d}) tell("exec", read(at, words));
 }
 
+// Executables are made of copies and fills, and changed to them, whose memory has gone out since they were captured.
+void looked_at_again(unsigned seed) {
+  World w(seed);
+  const CUstream s = w.stream(), press = w.stream();
+  const std::vector<CUdeviceptr> all = numbered(w, 14, kWords, seed);   // twice the budget
+  const auto capture = [&](Graph& g, std::size_t from, std::size_t to, std::size_t copies = 1) {
+    CHECK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    for (std::size_t i = 0; i < copies; i++) {
+      CHECK(cuMemcpyDtoDAsync(all[to + i], all[from + i], kWords * 4ul, s));
+      CHECK(cuMemsetD32Async(all[from + i], seed + 9, kWords / 2, s));
+    }
+    CHECK(cuStreamEndCapture(s, &g.graph));
+    w.press(press);
+  };
+  const auto run = [&](const Graph& g) {
+    w.press(press);
+    CHECK(cuGraphLaunch(g.exec, s));
+    CHECK(cuStreamSynchronize(s));
+    for (const CUdeviceptr at : all) tell("run", read(at, kWords));
+  };
+  Graph made, changed, outer, large;
+  capture(large, 0, 7, 7);
+  CHECK(cuGraphInstantiate(&large.exec, large.graph, 0));
+  run(large);
+  capture(made, 0, 1);
+  CHECK(cuGraphInstantiate(&made.exec, made.graph, 0));
+  run(made);
+  capture(changed, 2, 3);
+  CUgraphExecUpdateResultInfo info;
+  CHECK(cuGraphExecUpdate(made.exec, changed.graph, &info));
+  run(made);
+  CUgraphNode child;
+  CHECK(cuGraphCreate(&outer.graph, 0));
+  CHECK(cuGraphAddChildGraphNode(&child, outer.graph, nullptr, 0, made.graph));
+  CHECK(cuGraphInstantiate(&outer.exec, outer.graph, 0));
+  run(outer);
+  Graph other;
+  capture(other, 4, 5);
+  CHECK(cuGraphExecChildGraphNodeSetParams(outer.exec, child, other.graph));
+  run(outer);
+}
+
 // A graph within a graph, and memory that the graph itself allocates and frees.
 void nested(unsigned seed) {
   World w(seed);
@@ -759,6 +801,7 @@ const std::vector<Trap> graph_traps = {
     {"graph-whole-and-pieces", Needs::moves, whole_and_pieces},
     {"graph-pageable", Needs::nothing, pageable},
     {"graph-by-hand", Needs::moves, by_hand},
+    {"graph-looked-at-again", Needs::moves, looked_at_again},
     {"graph-nested", Needs::moves, nested},
     {"graph-brings-a-table", Needs::moves, brings_addresses<false>},
     {"graph-brings-a-variable", Needs::moves, brings_addresses<true>},

@@ -20,7 +20,7 @@ CUresult copy(Default d, CUstream handle, const CUDA_MEMCPY3D& p, Mode mode, boo
     if (!p.WidthInBytes || !p.Height || !p.Depth) return CUDA_SUCCESS;
     REQUIRE((p.srcMemoryType != CU_MEMORYTYPE_HOST || !refuses_copies(p.srcHost)) && (p.dstMemoryType != CU_MEMORYTYPE_HOST || !refuses_copies(p.dstHost)));
     std::shared_ptr<CopyWork> w;
-    TRY(make_copy(s->context, p, mode != Mode::sync && !is_capturing(s), &w, peers));
+    TRY(make_copy(s->context->device, p, mode != Mode::sync && !is_capturing(s), &w, peers));
     bool block = !is_capturing(s) && (w->destination_pageable || mode == Mode::read_now || (mode == Mode::sync && (w->source_host || w->destination_host)));
     const Listed listed(s, *w);
     OpRef op;
@@ -72,7 +72,7 @@ CUresult set(Default d, CUstream handle, CUdeviceptr to, std::size_t pitch, unsi
     TRY(find_stream(d, handle, &s));
     if (!width || !height) return CUDA_SUCCESS;
     std::shared_ptr<MemsetWork> w;
-    TRY(make_memset(s->context, {to, pitch, value, element, width, height}, &w));
+    TRY(make_memset(s->context->device, {to, pitch, value, element, width, height}, &w));
     const Listed listed(s, *w);
     OpRef op;
     TRY(submit(s, w, &op));

@@ -128,13 +128,13 @@ CUresult make_node_work(CUcontext c, const CUgraphNodeParams& p, std::shared_ptr
         }
         case CU_GRAPH_NODE_TYPE_MEMCPY: {
             std::shared_ptr<CopyWork> w;
-            CUresult r = make_copy(c, p.memcpy.copyParams, false, &w, true);
+            CUresult r = make_copy(c->device, p.memcpy.copyParams, false, &w, true);
             return keep(std::move(w), r);
         }
         case CU_GRAPH_NODE_TYPE_MEMSET: {
             auto& m = p.memset;
             std::shared_ptr<MemsetWork> w;
-            CUresult r = make_memset(c, {m.dst, m.pitch, m.value, m.elementSize, m.width, m.height}, &w);
+            CUresult r = make_memset(c->device, {m.dst, m.pitch, m.value, m.elementSize, m.width, m.height}, &w);
             return keep(std::move(w), r);
         }
         case CU_GRAPH_NODE_TYPE_HOST:

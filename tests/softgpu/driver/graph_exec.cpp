@@ -43,12 +43,27 @@ CUresult expand(CUgraph g, const std::vector<std::size_t>& after, std::vector<CU
     return seen == g->nodes.size() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;  // else there is a cycle
 }
 
+// Strict: what is copied and filled is looked at again, as it was when the node was made.
+CUresult look_at_addresses(CUgraph g) {
+    for (CUgraphNode n : g->nodes) {
+        if (n->child) TRY(look_at_addresses(n->child));
+        std::shared_ptr<CopyWork> copy;
+        std::shared_ptr<MemsetWork> fill;
+        std::shared_ptr<MemOpWork> ops;
+        if (auto* w = dynamic_cast<CopyWork*>(n->work.get())) TRY(make_copy(w->device, w->params, false, &copy, true));
+        if (auto* w = dynamic_cast<MemsetWork*>(n->work.get())) TRY(make_memset(w->device, w->params, &fill));
+        if (auto* w = dynamic_cast<MemOpWork*>(n->work.get())) TRY(make_memops(w->context, static_cast<unsigned>(w->ops.size()), w->ops.data(), w->flags, &ops));
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult instantiate(CUgraphExec* out, CUgraph g, unsigned long long flags) {
     REQUIRE(out && g && g->magic == graph_magic);
     if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) return CUDA_ERROR_NOT_SUPPORTED;
     REQUIRE((flags & ~15ull) == 0);
     CUcontext c;
     TRY(usable_context(&c));
+    TRY(look_at_addresses(g));
     auto* e = new CUgraphExec_st;
     e->context = c;
     e->flags = flags;
@@ -201,6 +216,7 @@ SOFTGPU_API cuGraphExecUpdate_v2(CUgraphExec e, CUgraph g, CUgraphExecUpdateResu
     *info = {};
     info->result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
     if (!update(e->graph, g, &info->errorNode, &info->result)) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    TRY(look_at_addresses(g));
     assign(e->graph, g);
     return CUDA_SUCCESS;
 }
@@ -219,6 +235,7 @@ SOFTGPU_API cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, CUg
     CUgraphNode wrong;
     CUgraphExecUpdateResult why;
     REQUIRE(update(it->second->child, child, &wrong, &why));
+    TRY(look_at_addresses(child));
     assign(it->second->child, child);
     return CUDA_SUCCESS;
 }

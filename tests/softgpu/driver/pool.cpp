@@ -221,7 +221,7 @@ CUresult allocate_async(CUstream s, CUmemoryPool pool, std::uint64_t bytes, CUde
                 }
                 lock.unlock();
                 std::shared_ptr<MemsetWork> w;
-                TRY(make_memset(s->context, {a, 0, poison, 4, (bytes + 3) / 4, 1}, &w));
+                TRY(make_memset(s->context->device, {a, 0, poison, 4, (bytes + 3) / 4, 1}, &w));
                 *out = a;
                 list_made(a, bytes);
                 return submit(s, std::move(w));

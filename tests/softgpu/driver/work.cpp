@@ -177,17 +177,17 @@ CUDA_MEMCPY3D linear_copy(CUmemorytype to, Address destination, CUmemorytype fro
     return p;
 }
 
-CUresult make_copy(CUcontext c, const CUDA_MEMCPY3D& p, bool snapshot, std::shared_ptr<CopyWork>* out, bool peers) {
+CUresult make_copy(int device, const CUDA_MEMCPY3D& p, bool snapshot, std::shared_ptr<CopyWork>* out, bool peers) {
     auto w = std::make_shared<CopyWork>();
-    w->device = c->device;
+    w->device = device;
     w->params = p;
     End source, destination;
     if (p.srcLOD || p.dstLOD) return CUDA_ERROR_INVALID_VALUE;
-    TRY(resolve_end(c->device, p.srcMemoryType, p.srcHost, p.srcDevice, p.srcXInBytes, p.srcY, p.srcZ, p.srcPitch, p.srcHeight, p, &source));
-    TRY(resolve_end(c->device, p.dstMemoryType, p.dstHost, p.dstDevice, p.dstXInBytes, p.dstY, p.dstZ, p.dstPitch, p.dstHeight, p, &destination));
+    TRY(resolve_end(device, p.srcMemoryType, p.srcHost, p.srcDevice, p.srcXInBytes, p.srcY, p.srcZ, p.srcPitch, p.srcHeight, p, &source));
+    TRY(resolve_end(device, p.dstMemoryType, p.dstHost, p.dstDevice, p.dstXInBytes, p.dstY, p.dstZ, p.dstPitch, p.dstHeight, p, &destination));
     // As on a card: what the calls for peers alone know how to do, for they are told in which contexts the ends lie.
     if (!peers && source.managed && destination.managed && !(source.reached && destination.reached)) {
-        say("a copy on device %d between ranges of which one is mapped without access for that device: it takes a call for peers", c->device);
+        say("a copy on device %d between ranges of which one is mapped without access for that device: it takes a call for peers", device);
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!source.seen || !destination.seen) {
@@ -213,13 +213,13 @@ CUresult make_copy(CUcontext c, const CUDA_MEMCPY3D& p, bool snapshot, std::shar
     return CUDA_SUCCESS;
 }
 
-CUresult make_memset(CUcontext c, const CUDA_MEMSET_NODE_PARAMS& p, std::shared_ptr<MemsetWork>* out) {
+CUresult make_memset(int device, const CUDA_MEMSET_NODE_PARAMS& p, std::shared_ptr<MemsetWork>* out) {
     if (p.elementSize != 1 && p.elementSize != 2 && p.elementSize != 4) return CUDA_ERROR_INVALID_VALUE;
     if (p.dst % p.elementSize || (p.height > 1 && p.pitch < p.width * p.elementSize)) return CUDA_ERROR_INVALID_VALUE;
     auto r = find_range(p.dst);
     if (!r) return CUDA_ERROR_INVALID_VALUE;
     auto w = std::make_shared<MemsetWork>();
-    w->device = c->device;
+    w->device = device;
     w->params = p;
     *out = std::move(w);
     return CUDA_SUCCESS;

@@ -79,8 +79,8 @@ std::shared_ptr<Work> event_wait_work(CUevent event);
 
 // Checks and resolves a copy's ends. `snapshot`: pageable source memory is copied away now (not for graphs); `peers`: the call names the
 // contexts of both ends, or is a graph's node.
-CUresult make_copy(CUcontext context, const CUDA_MEMCPY3D& params, bool snapshot, std::shared_ptr<CopyWork>* out, bool peers);
-CUresult make_memset(CUcontext context, const CUDA_MEMSET_NODE_PARAMS& params, std::shared_ptr<MemsetWork>* out);
+CUresult make_copy(int device, const CUDA_MEMCPY3D& params, bool snapshot, std::shared_ptr<CopyWork>* out, bool peers);
+CUresult make_memset(int device, const CUDA_MEMSET_NODE_PARAMS& params, std::shared_ptr<MemsetWork>* out);
 CUresult make_memops(CUcontext context, unsigned count, const CUstreamBatchMemOpParams* ops, unsigned flags, std::shared_ptr<MemOpWork>* out);
 CUDA_MEMCPY3D linear_copy(CUmemorytype to, Address destination, CUmemorytype from, Address source, std::uint64_t bytes);
 
