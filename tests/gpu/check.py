@@ -41,6 +41,7 @@ ITEMS = {
     "hash": ("does hashing run at memory speed and see every flipped bit", probe("hash"), 60),
     "zero-copy-ops": ("atomics, asynchronous and bulk copies on host frames: right, how fast", probe("zero_copy_ops"), 60),
     "tma": ("do TMA descriptors carry plain addresses", probe("tma"), 30),
+    "graph-addresses": ("which calls look at the addresses of a graph's copies and fills", probe("graph_addresses"), 30),
     "vmm-stress": ("is remapping idle ranges beside kernels safe (1 minute)", probe("vmm_stress", "--seconds", "60"), 95),
     "replay": ("kernels run again: what may be and what must not", script("programs.py", "replay"), 120),
     "torch-exact": ("PyTorch: losses bit for bit at 75, 50, 35, 20 % of peak live", training("torch", "exact"), 240),

@@ -1,7 +1,7 @@
 # Probes for a real card (scripts/gpu_check.sh), on the driver API alone. Linked against the software GPU's driver, which has the
 # same name; whatever driver there is runs them.
 PROBES := tests/gpu/probes
-PROBE_NAMES := vmm_cost vmm_while_running vmm_stress host_numa zero_copy_ops link managed tma hash
+PROBE_NAMES := vmm_cost vmm_while_running vmm_stress host_numa zero_copy_ops link managed tma hash graph_addresses
 PROBE_PTX := $(addprefix $(B)/obj/$(PROBES)/,kernels.ptx host_ops_75.ptx host_ops_80.ptx host_ops_90.ptx)
 # The PTX language of an old driver, as far as the code allows.
 $(B)/obj/$(PROBES)/%.ptx: $(PROBES)/%.cu

@@ -12,7 +12,7 @@ from tests.e2e.harness import BUILD, FULL, PATIENCE, ROOT, SOFTGPU, Suite
 
 # Short lengths, for what a CPU can do in seconds; the probes' own options.
 QUICK = {"vmm-cost": ["vmm_cost", "--reps", "3", "--max-gib", "0.1"], "vmm-while-running": ["vmm_while_running", "--spin-ms", "20", "--mib", "4"], "vmm-stress": ["vmm_stress", "--seconds", "2", "--mib", "1"], "host-numa": ["host_numa", "--mib", "8"],
-         "zero-copy-ops": ["zero_copy_ops", "--mib", "4"], "managed": ["managed", "--gib", "0.02"], "link": ["link"], "tma": ["tma"], "hash": ["hash", "--gib", "0.03", "--check-mib", "2", "--positions", "10"]}
+         "zero-copy-ops": ["zero_copy_ops", "--mib", "4"], "managed": ["managed", "--gib", "0.02"], "link": ["link"], "tma": ["tma"], "graph-addresses": ["graph_addresses"], "hash": ["hash", "--gib", "0.03", "--check-mib", "2", "--positions", "10"]}
 SCRIPTS = ["doors", "pager", "replay", "real", "overhead", "torch-exact", "torch-speed", "torch-batch", "traces", "deep", "jax", "triton", "cupy"]
 LACKING = r"(PyTorch|torchvision|JAX|Triton|CuPy|tinygrad) is not here\b.*"
 # The scripts behind the items, and those behind them.
