@@ -21,17 +21,22 @@ bool as_promised(Nanoseconds took, Nanoseconds promised) { return ratio(took, pr
 
 }  // namespace
 
+// What the simulator now says of a plan that was made for something else; 0: nothing.
+Nanoseconds Executor::simulated(const Course& course, const profiler::Trace& trace, const Rows& rows) {
+    if (!rows.plan) return Nanoseconds(0);
+    policy::Machine m = machine(course);
+    m.lookahead = rows.lookahead, m.memory = rows.memory, m.host = rows.host;
+    const policy::Outcome outcome = policy::simulate(trace, m, *rows.plan);
+    return outcome.valid ? outcome.time : Nanoseconds(0);
+}
+
 // Finds what moves cost, by the time that the simulator then gives a plan which was measured to take `took`: sets course.costs,
 // between 0 and kMostCosts. Returns the simulator's time with that; 0: it cannot say.
 Nanoseconds Executor::fit_costs(Course& course, const Rows& rows, Nanoseconds took) {
-    if (!rows.plan) return Nanoseconds(0);
     const profiler::Trace trace = what_is_known(course);
     const auto simulated = [&](double costs) {
         course.costs = costs;
-        policy::Machine m = machine(course);
-        m.lookahead = rows.lookahead, m.memory = rows.memory, m.host = rows.host;
-        const policy::Outcome outcome = policy::simulate(trace, m, *rows.plan);
-        return outcome.valid ? outcome.time : Nanoseconds(0);
+        return this->simulated(course, trace, rows);
     };
     const auto off = [took](Nanoseconds time) { return std::abs(ratio(took, time) - 1); };
     double nearest = course.costs, low = 0, high = kMostCosts;
@@ -51,11 +56,12 @@ Nanoseconds Executor::fit_costs(Course& course, const Rows& rows, Nanoseconds to
 void Executor::improve(Course& course) {
     std::vector<Course::Actual> actual;
     std::shared_ptr<const Rows> now;
-    Nanoseconds measured;
+    Nanoseconds measured, promised;
     {
         std::lock_guard lock(mutex_);
         actual = course.actual();
         now = course.in_force();
+        promised = course.promise();
         ++course.improved;
         measured = course.typical();
     }
@@ -78,16 +84,23 @@ void Executor::improve(Course& course) {
     std::string change;
     const auto add = [&change](const std::string& what) { change += (change.empty() ? "" : ", ") + what; };
     Nanoseconds again;
-    const bool off = !as_promised(measured, now->promised);
+    const bool off = !as_promised(measured, promised);
     bool by_ops = false;
     const double costs = course.costs;
     if (off) {
-        again = fit_costs(course, *now, measured);
-        // The library's own kernels run beside the program's. Where not even moves that cost nothing make up for what ops took longer,
-        // that was no matter; where the dearest moves do not say why it is slower, it is.
-        const auto longer = !again.value || as_promised(measured, again) ? Longer::least : measured < again ? Longer::no : Longer::average;
-        if (longer != Longer::least) share = believe(longer), again = fit_costs(course, *now, measured);
-        by_ops = longer == Longer::average;
+        // The library's own kernels run beside the program's: ops take longer then than by themselves. Where their mean times say why
+        // the plan is slower, that is why. Else moves cost more or less than was assumed; and where not even moves that cost nothing
+        // make up for what ops took longer, that was no matter.
+        if (measured > promised) {
+            share = believe(Longer::average), again = simulated(course, what_is_known(course), *now);
+            by_ops = again.value && as_promised(measured, again);
+        }
+        if (!by_ops) {
+            share = believe(Longer::least), again = fit_costs(course, *now, measured);
+            const auto longer = !again.value || as_promised(measured, again) ? Longer::least : measured < again ? Longer::no : Longer::average;
+            if (longer != Longer::least) share = believe(longer), again = fit_costs(course, *now, measured);
+            by_ops = longer == Longer::average;
+        }
     }
     if (share > kChanged) add("op times differ by " + std::to_string(static_cast<int>(100 * share)) + " %");
     const bool moved = device_->room().in > 0;
@@ -96,8 +109,8 @@ void Executor::improve(Course& course) {
         add("links carry " + std::to_string(static_cast<long>(m.link_in / 1e6)) + " MB/s in, " + std::to_string(static_cast<long>(m.link_out / 1e6)) + " MB/s out");
     if (off) {
         if (course.costs != costs) add("moves cost " + std::to_string(static_cast<int>(100 * course.costs)) + " % of what is assumed");
-        else if (change.empty() && measured > now->promised) course.links *= kSlowerLink, add("slower links reckoned with");
-        if (again.value && (by_ops || again < now->promised)) {   // a promise stays, unless it can be a better one, or ops take longer
+        else if (change.empty() && measured > promised) course.links *= kSlowerLink, add("slower links reckoned with");
+        if (again.value && (by_ops || again < promised)) {   // a promise stays, unless it can be a better one, or ops take longer
             std::lock_guard lock(mutex_);
             course.promise_again(*now, again);
         }

@@ -113,6 +113,8 @@ class Course {
     // The shortest that each op was ever seen to take, while it was learned or by any plan.
     profiler::RunTimes shortest() const;
     Nanoseconds typical() const { return ways_.back().typical(); }
+    // Of the plan in force: as it was made, or as promise_again() has it.
+    Nanoseconds promise() const { return ways_.back().promised; }
     // What the simulator says of `rows`, if they are in force, with what moves were measured to cost.
     void promise_again(const Rows& rows, Nanoseconds time);
     // The way in force was measured long enough to be judged.

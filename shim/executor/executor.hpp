@@ -215,6 +215,7 @@ class Executor {
     Nanoseconds price(const char* name, std::uint64_t shape, std::size_t bytes);
     // adaptation.cpp
     void offer_better(Course& course, std::shared_ptr<const Rows> rows);
+    Nanoseconds simulated(const Course& course, const profiler::Trace& trace, const Rows& rows);
     Nanoseconds fit_costs(Course& course, const Rows& rows, Nanoseconds took);
     void improve(Course& course);
     // proving.cpp
