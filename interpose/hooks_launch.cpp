@@ -56,7 +56,7 @@ bool is_cooperative(const CUlaunchAttribute* attributes, unsigned count) noexcep
 #define LAUNCH(symbol, STREAM)                                                                                         \
     HOOK(symbol, (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,          \
                   unsigned shared, CUstream stream, void** params, void** extra)) {                                    \
-        auto real = [&] { return REAL(symbol)(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra); };            \
+        auto real = [=] { return REAL(symbol)(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra); };            \
         Guard up;                                                                                                      \
         if (!up) return real();                                                                                        \
         Launch launch;                                                                                                 \
@@ -85,7 +85,7 @@ LAUNCH_EX(cuLaunchKernelEx_ptsz, per_thread)
 #define LAUNCH_COOPERATIVE(symbol, STREAM)                                                                             \
     HOOK(symbol, (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,          \
                   unsigned shared, CUstream stream, void** params)) {                                                  \
-        auto real = [&] { return REAL(symbol)(f, gx, gy, gz, bx, by, bz, shared, stream, params); };                   \
+        auto real = [=] { return REAL(symbol)(f, gx, gy, gz, bx, by, bz, shared, stream, params); };                   \
         Guard up;                                                                                                      \
         if (!up) return real();                                                                                        \
         Launch launch;                                                                                                 \

@@ -9,7 +9,8 @@ bool LaunchMemos::recall(std::int32_t step, const LaunchWords& launch, std::uint
     if (!m.there || !launch.match(words_.data() + m.word)) return false;
     const Named* const named = named_.data() + m.buffer;
     const pager::Buffer* away = nullptr;
-    for (std::uint32_t i = 0; i < m.buffers; ++i) {
+    const std::uint32_t buffers = m.buffers;
+    for (std::uint32_t i = 0; i < buffers; ++i) {
         pager::Buffer* const b = named[i].buffer;
         if (b->id != named[i].id || !b->live) return false;
         op.buffers[i] = b;
@@ -18,7 +19,7 @@ bool LaunchMemos::recall(std::int32_t step, const LaunchWords& launch, std::uint
         if (b->residency.load(std::memory_order_relaxed) != pager::Residency::device && !away) [[unlikely]] away = b;
     }
     missing = away;
-    op.count = m.buffers;
+    op.count = buffers;
     op.marks = ~std::uint64_t{0};   // what else is named is compared with all of them
     std::copy_n(small_.data() + m.small, m.smalls, op.small);
     op.small_count = m.smalls;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
 
 namespace udnnmem::pager {
@@ -105,8 +106,9 @@ CUresult Pager::peer_access(CUdevice owner, CUdevice reader, bool on) {
 }
 
 void Pager::publish(const Op& op, Lease& lease) {
-    for (std::uint32_t i = 0; i < op.count; ++i) lease.buffers[i].store(op.buffers[i], std::memory_order_relaxed);
-    lease.count.store(op.count, std::memory_order_release);
+    const std::uint32_t count = op.count;
+    for (std::uint32_t i = 0; i < count; ++i) lease.buffers[i].store(op.buffers[i], std::memory_order_relaxed);
+    lease.count.store(count, std::memory_order_release);
     lease.open(op.everything || !op.more.empty() ? Lease::everything : Lease::listed);
 }
 
@@ -122,8 +124,9 @@ CUresult Pager::enter(Op& op) {
     Lease& lease = my_lease();
     publish(op, lease);
     bool resident = !op.captured && op.more.empty() && op.overwrites.empty() && !failed() && !ahead_of_plan(op) && (!op.everything || (!op.by_cpu && all_in_place()));
-    for (std::uint32_t i = 0; resident && !op.everything && i < op.count; ++i) {
-        const Buffer* b = op.buffers[i];
+    const std::span<Buffer* const> named(op.buffers, op.everything ? 0 : op.count);
+    for (auto at = named.begin(); resident && at != named.end(); ++at) {
+        const Buffer* b = *at;
         resident = b->residency.load(std::memory_order_seq_cst) == Residency::device &&
                    !b->table.load(std::memory_order_seq_cst) && !b->dropped.load(std::memory_order_seq_cst);
     }
@@ -302,7 +305,7 @@ void Pager::leave(Op& op, CUresult result) {
         if (b->last_use.load(std::memory_order_relaxed) < number) b->last_use.store(number, std::memory_order_release);
         b->touched.store(true, std::memory_order_relaxed);
     };
-    for (std::uint32_t i = 0; i < op.count; ++i) note(op.buffers[i]);
+    for (Buffer* b : std::span<Buffer* const>(op.buffers, op.count)) note(b);
     for (Buffer* b : op.more) note(b);
     if (op.slow || op.everything) [[unlikely]] {
         const auto changed = [](Buffer* b) {
