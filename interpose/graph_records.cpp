@@ -76,6 +76,7 @@ class GraphRecord final : public GraphExec {
     // Another graph's parameters, under this one's handles: those are what the program goes on naming nodes by. The driver pairs
     // nodes by their dependencies; who is whose is known where both graphs list nodes with the same ones in the same order.
     void take_names(const GraphRecord& before) {
+        if (before.enabled_unknown_) enabled_unknown_ = true, lose();
         const bool alike = std::equal(nodes_.begin(), nodes_.end(), before.nodes_.begin(), before.nodes_.end(),
                                       [](const GraphNode& a, const GraphNode& b) { return a.type == b.type && a.depends_on == b.depends_on; });
         if (!alike || before.order_.size() != order_.size()) return forget_names(before);
@@ -115,8 +116,8 @@ class GraphRecord final : public GraphExec {
     }
     void enable(CUgraphNode node, bool on) {
         auto at = position_.find(node);
-        if (at == position_.end()) return lose();
-        nodes_[at->second].enabled = on;
+        if (at == position_.end()) return enabled_unknown_ = true, lose();
+        nodes_[at->second].enabled = on || params_[at->second]->device_updatable;   // kernels may switch it on
     }
     // The nodes below a child graph node take the parameters of `graph`'s, in order.
     void set_child(CUgraphNode node, CUgraph graph) {
@@ -241,6 +242,7 @@ class GraphRecord final : public GraphExec {
     CUcontext context_ = nullptr;
     bool issuable_ = false;
     bool lost_ = false;
+    bool enabled_unknown_ = false;   // a node is on or off, nobody knows which
 };
 
 // How many graphs there are that kernels of graphs may launch.

@@ -251,12 +251,12 @@ CUresult Pager::try_enter(Op& op, Buffer*& dropped) {
         for (Buffer* b : all)
             if (std::find(order.begin(), order.end(), b->device) == order.end()) order.push_back(b->device);
         std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->device() < b->device(); });
-        streams_.mark_tails(first ? op.slot : nullptr);
+        streams_.mark_tails(first && !op.captured ? op.slot : nullptr);   // nothing comes behind the mark then
         for (DevicePager* d : order) {
             Request request;
             request.everything = op.everything;
             request.recomputes = op.recomputes;
-            request.host_allowed = op.captured;
+            request.host_allowed = op.captured && !op.looked_at;   // what a node may copy depends on where its memory is: as a rule on the device
             request.by_cpu = op.by_cpu;
             request.paced_by = op.paced_by;
             request.paced_number = op.paced_number;

@@ -12,6 +12,7 @@
 #include "interpose/driver.hpp"
 #include "shim/pager/rules.hpp"
 #include "shim/preload/captured_calls.hpp"
+#include "shim/preload/context_wait.hpp"
 #include "shim/preload/handlers.hpp"
 #include "shim/preload/work.hpp"
 
@@ -99,6 +100,7 @@ CUresult has_come(Pager& p, GraphOrder& order, CUstream stream, bool whole) {
 
 CUresult launch_in_pieces(Pager& p, GraphOrder& order, const GraphExec& graph, CUstream stream) {
     const captured::Run calls(graph);
+    const pager::Within there(p.driver(), p.streams().slot(stream).context);   // a launch needs no current context, what its nodes do does
     come_after(p, order, stream);
     const auto& nodes = graph.nodes();
     CUresult result = CUDA_SUCCESS;
@@ -130,6 +132,7 @@ constexpr const char* kGraphLaunch = executor::Executor::graph_launch;
 namespace handle {
 
 CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream, Submit submit) noexcept {
+    if (stream == CU_STREAM_PER_THREAD) [[unlikely]] name_own_stream();
     Session* s = Session::get();
     if (!s) return submit();
     end_graphs();

@@ -31,6 +31,7 @@ struct Node {
     CUDA_BATCH_MEM_OP_NODE_PARAMS memop{};
     Graph* child = nullptr;
     int priority = 0;
+    int device_updatable = 0;
 };
 struct Graph {
     std::vector<std::unique_ptr<Node>> nodes;
@@ -87,6 +88,7 @@ void play_driver() {
     SCRIPT(cuGraphKernelNodeGetAttribute, [](CUgraphNode n, CUkernelNodeAttrID id, CUkernelNodeAttrValue* v) {
         std::memset(v, 0, sizeof *v);
         if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) v->priority = of(n).priority;
+        if (id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE) v->deviceUpdatableKernelNode.deviceUpdatable = of(n).device_updatable;
         return CUDA_SUCCESS;
     });
     SCRIPT(cuFuncGetParamInfo, [](CUfunction f, std::size_t i, std::size_t* offset, std::size_t* size) {
@@ -352,6 +354,26 @@ TEST_CASE("parameters set on the executable graph take the place of those read",
     graph_node_set(exec_of(3), handle(k2), v1);
     CHECK_FALSE(exec(graph_record(exec_of(3))).issuable());
     CHECK_FALSE(exec(graph_record(exec_of(3))).nodes()[1].work.proven);
+    // An update says what its nodes do, but not which of them are off.
+    graph_updated(exec_of(3), read_graph(handle(second)));
+    CHECK(exec(graph_record(exec_of(3))).issuable());
+    graph_node_enabled(exec_of(3), handle(k2), false);
+    graph_updated(exec_of(3), read_graph(handle(second)));
+    CHECK_FALSE(exec(graph_record(exec_of(3))).issuable());
+}
+
+TEST_CASE("a node that kernels may switch on is never off", "[graphs]") {
+    play_driver();
+    Graph g;
+    CUdeviceptr a = 1, b = 2;
+    int n = 4;
+    Node* k = add_kernel(g, &a, &b, &n);
+    Node* other = add_kernel(g, &a, &b, &n);
+    k->device_updatable = 1;
+    graph_instantiated(exec_of(6), read_graph(handle(g)));
+    for (Node* node : {k, other}) graph_node_enabled(exec_of(6), handle(node), false);
+    const auto& nodes = exec(graph_record(exec_of(6))).nodes();
+    CHECK((nodes[0].enabled && !nodes[0].work.proven && !nodes[1].enabled));
 }
 
 // Drivers of CUDA 13.2 and later can be asked what is in them.
