@@ -161,7 +161,7 @@ struct Handlers {
     void (*synchronised)(SyncScope, CUstream, CUevent) noexcept;   // waited for, or queried and found complete
     void (*event_recorded)(CUevent, CUstream) noexcept;            // stream null: by a whole context (cuCtxRecordEvent)
     void (*event_waited)(CUstream, CUevent) noexcept;              // cuStreamWaitEvent
-    void (*stream_created)(CUstream, bool green) noexcept;         // in a green context, or in the current one
+    void (*stream_created)(CUstream, bool green) noexcept;         // in a green context, or in the current one; null: a green context's own
     void (*stream_destroying)(CUstream) noexcept;                  // before the real call
     void (*capture_beginning)(CUstream) noexcept;                  // before the real call
     void (*capture_ended)(CUstream) noexcept;                      // also when it was invalidated, or did not begin

@@ -69,13 +69,15 @@ OBSERVE(cuCtxWaitEvent, (CUcontext context, CUevent event), (context, event), up
 OBSERVE(cuGreenCtxWaitEvent, (CUgreenCtx context, CUevent event), (context, event), up->event_waited(nullptr, event))
 
 // ---- streams ----
-OBSERVE(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags), up->stream_created(*stream, false))
-OBSERVE(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority), (stream, flags, priority),
-        up->stream_created(*stream, false))
-OBSERVE(cuGreenCtxStreamCreate, (CUstream * stream, CUgreenCtx context, unsigned flags, int priority),
-        (stream, context, flags, priority), up->stream_created(*stream, true))
-BEFORE(cuStreamDestroy, (CUstream stream), (stream), up->stream_destroying(stream))
-BEFORE(cuStreamDestroy_v2, (CUstream stream), (stream), up->stream_destroying(stream))
+STREAM_MADE(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags), *stream, false)
+STREAM_MADE(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority), (stream, flags, priority), *stream, false)
+STREAM_MADE(cuGreenCtxStreamCreate, (CUstream * stream, CUgreenCtx context, unsigned flags, int priority), (stream, context, flags, priority),
+            *stream, true)
+// It has a default stream of its own.
+STREAM_MADE(cuGreenCtxCreate, (CUgreenCtx * context, CUdevResourceDesc resources, CUdevice device, unsigned flags),
+            (context, resources, device, flags), nullptr, true)
+STREAM_GOES(cuStreamDestroy)
+STREAM_GOES(cuStreamDestroy_v2)
 
 // ---- capture ----
 // Told of before it begins: what another thread does on the stream meanwhile must not be captured.

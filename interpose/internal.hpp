@@ -199,6 +199,20 @@ inline CUresult tell(Guard& up, WorkKind kind, const char* entry_point, CUstream
         return result;                                                                                                 \
     }
 
+// A stream that is made or about to go: told also where it happens within another call (a communicator's end destroys its streams).
+#define STREAM_MADE(symbol, PARAMS, ARGS, STREAM, GREEN)                                                               \
+    HOOK(symbol, PARAMS) {                                                                                             \
+        const CUresult result = REAL(symbol) ARGS;                                                                     \
+        const Handlers* const up = result == CUDA_SUCCESS ? state.handlers.load(std::memory_order_acquire) : nullptr;  \
+        if (up) up->stream_created(STREAM, GREEN);                                                                     \
+        return result;                                                                                                 \
+    }
+#define STREAM_GOES(symbol)                                                                                            \
+    HOOK(symbol, (CUstream stream)) {                                                                                  \
+        if (const Handlers* const up = state.handlers.load(std::memory_order_acquire)) up->stream_destroying(stream);  \
+        return REAL(symbol)(stream);                                                                                   \
+    }
+
 // The same for what interpose itself must know, also while no handlers are installed.
 #define ALWAYS_OBSERVE(symbol, PARAMS, ARGS, AFTER)                                                                    \
     HOOK(symbol, PARAMS) {                                                                                             \

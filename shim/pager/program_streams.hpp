@@ -7,8 +7,8 @@
 //   - wait() says true only if all that was put into the context before has completed. Where that cannot be known stream by stream (a
 //     capture, green contexts, per-thread streams of other threads, ended streams, any error) it says false, and the caller waits
 //     for the whole context.
-//   - What wait() puts into a stream is put there while no stream captures and none is destroyed. It puts nothing into a legacy stream:
-//     that would be a barrier.
+//   - What wait() puts into a stream is put there while no stream captures and none is destroyed, and where there is room for it: it
+//     waits for nothing with its mutex held. It puts nothing into a legacy stream: that would be a barrier.
 #pragma once
 
 #include <cuda.h>
@@ -30,8 +30,12 @@ class ProgramStreams {
     void ending(CUstream stream, bool idle);
     // They go with their context.
     void context_ended(CUcontext context);
+    // Who has named a per-thread stream of its own so far: their work may be anywhere.
+    struct PerThread {
+        bool own, others;             // the calling thread; any other
+    };
     // Waits for what the program has put into the streams of the context before. False: not for all of it, perhaps.
-    bool wait(const Driver& driver, StreamTable& table, CUcontext context);
+    bool wait(const Driver& driver, StreamTable& table, CUcontext context, PerThread per_thread);
     // What comes after it knows that ended streams have nothing left: those that had ended when `mark` was asked for.
     std::uint64_t mark() const;
     void waited_for_all(CUcontext context, std::uint64_t mark);
@@ -43,8 +47,8 @@ class ProgramStreams {
         CUdevice device;
         std::uint64_t ended = 0;      // the how many-th with work left; 0: it lives
     };
-    bool knows_all(const Driver& driver, StreamTable& table, CUcontext context, CUdevice device, bool& own) const;
-    bool record_tails(const Driver& driver, CUcontext context, std::vector<CUevent>& tails) const;
+    bool knows_all(StreamTable& table, CUcontext context, CUdevice device) const;
+    bool record_tails(const Driver& driver, StreamTable& table, CUcontext context, std::vector<CUevent>& tails) const;
 
     mutable std::mutex mutex_;        // what follows; held while a stream must not go
     std::vector<Stream> streams_;

@@ -70,6 +70,8 @@ StreamSlot& StreamTable::slot(CUstream stream) {
             insist([&] { return driver_.cuCtxGetCurrent(&context); });
         if (!found) found = make_slot(key, context, per_thread);
         if (!found->context) found->context = context;  // the driver would not say before
+        if (const Within there(driver_, found->context); found->device < 0 && found->context && there)
+            insist([&] { return driver_.cuCtxGetDevice(&found->device); });
         if (handle) context = nullptr;
     }
     static thread_local int turn = 0;
@@ -95,6 +97,7 @@ StreamSlot* StreamTable::make_slot(CUstream stream, CUcontext context, bool per_
         s->life = ++lives_;
         s->stream = stream;
         s->context = context;
+        s->device = -1;
         s->per_thread = per_thread;
         s->blocking = is_blocking(stream, per_thread);
         s->thread = per_thread ? this_thread() : std::weak_ptr<const void>();
@@ -399,6 +402,7 @@ void StreamTable::capture_beginning(CUstream stream) {
     {
         const std::lock_guard none_asks(asking_);
         capturing_.fetch_add(1);
+        has_captured_.store(true, std::memory_order_release);
     }
     std::lock_guard lock(s.mutex);
     ++s.captures;
@@ -431,9 +435,23 @@ std::vector<StreamTable::Seen> StreamTable::seen() {
         std::lock_guard lock(mutex_);
         if (!i) retire_ended_threads();
         const bool own = s->alive && s->per_thread && s->stream == reinterpret_cast<CUstream>(t_thread);
-        all.push_back({s->stream, s->context, s->per_thread, own, !s->alive, s->completed.load() >= s->last_op.load()});
+        all.push_back({s->stream, s->context, s->device, s->per_thread, own, !s->alive, s->completed.load() >= s->last_op.load()});
     }
     return all;
+}
+
+bool StreamTable::has_room(CUstream stream) {
+    StreamSlot* found = nullptr;
+    {
+        const std::lock_guard lock(mutex_);
+        for (const auto& s : slots_)
+            if (s->alive && !s->per_thread && s->stream == stream) found = s.get();
+    }
+    if (!found) return false;
+    const std::unique_lock lock(found->mutex, std::try_to_lock);   // whoever holds it may be recording where there is none
+    if (!lock || !found->alive || found->stream != stream || found->ending || found->captures) return false;
+    if (found->marks.size() > kRoomForMarks) poll_locked(*found);
+    return found->marks.size() <= kRoomForMarks;
 }
 
 bool StreamTable::is_capturing(CUstream stream) const {

@@ -38,6 +38,7 @@ inline void raise(std::atomic<std::uint64_t>& at_least, std::uint64_t value) {
 struct alignas(128) StreamSlot {   // what one thread writes is beside nothing of another's
     CUstream stream = nullptr;
     CUcontext context = nullptr;               // the stream's own; the marks' events are made in it
+    CUdevice device = -1;                      // that one's; -1: the driver does not say
     int index = 0;
     std::uint64_t mask = 0;                    // bit()
     std::uint64_t life = 0;                    // from 1; of this stream alone, while the slot may serve others after it
@@ -119,6 +120,7 @@ class StreamTable {
     void capture_beginning(CUstream stream);
     void capture_ended(CUstream stream);
     bool capturing() const { return capturing_.load(std::memory_order_acquire) > 0; }
+    bool has_captured() const { return has_captured_.load(std::memory_order_acquire); }
     // Whether work on `stream` is being recorded instead of run.
     bool is_capturing(CUstream stream) const;
     // Does it while no stream captures and none begins to, or not at all.
@@ -132,11 +134,14 @@ class StreamTable {
     struct Seen {
         CUstream stream;
         CUcontext context;            // null: the driver does not say
+        CUdevice device;              // likewise -1
         bool per_thread, own;         // `own`: the calling thread's
         bool ended;                   // it, or its thread
         bool idle;                    // its ops are known to have completed: by its marks
     };
     std::vector<Seen> seen();
+    // Whether another thread than the stream's own may record an event on it and go on at once. Of a stream without ops nobody knows.
+    bool has_room(CUstream stream);
 
   private:
     StreamSlot* make_slot(CUstream stream, CUcontext context, bool per_thread);
@@ -158,6 +163,7 @@ class StreamTable {
     alignas(128) std::atomic<std::uint64_t> sequence_{0};   // written by every op: with nothing beside it that ops read
     std::atomic<std::uint64_t> event_waited_{0};            // now() as a stream was last made to wait
     alignas(128) std::atomic<int> capturing_{0};
+    std::atomic<bool> has_captured_{false};
     std::mutex asking_;                          // held while a legacy stream is asked, which no capture survives: none begins
     std::atomic<std::uint64_t> generation_;      // changes when a handle may mean another stream; no other table has it
     mutable std::mutex mutex_;                   // slots_, lives_, spare_

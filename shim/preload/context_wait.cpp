@@ -1,6 +1,8 @@
 #include "shim/preload/context_wait.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <utility>
 
 #include "interpose/driver.hpp"
 #include "interpose/immortal.hpp"
@@ -11,13 +13,15 @@ namespace udnnmem::preload {
 namespace {
 
 constinit interpose::Immortal<pager::ProgramStreams> program_streams;
+constinit std::atomic<unsigned> g_named_own{0};   // threads
+constinit thread_local bool t_named_own [[gnu::tls_model("initial-exec")]] = false;
 
 // Where nothing of ours is under way there is nothing to tell apart.
 bool waits_for_program(pager::Pager& p, CUcontext context) {
     try {
         const auto devices = p.devices();
         return std::any_of(devices.begin(), devices.end(), [](pager::DevicePager* d) { return d->moves(); }) &&
-               program_streams->wait(p.driver(), p.streams(), context);
+               program_streams->wait(p.driver(), p.streams(), context, {t_named_own, g_named_own.load() > unsigned{t_named_own}});
     } catch (...) {
         return false;
     }
@@ -51,9 +55,16 @@ void remember_stream(CUstream stream, bool green) noexcept {
 
 void forget_stream(CUstream stream) noexcept {
     static const auto query = UDNNMEM_REAL(cuStreamQuery);
-    Session* const s = Session::get();
-    // While anything captures the question might end that.
-    program_streams->ending(stream, s && !s->pager().streams().capturing() && query(stream) == CUDA_SUCCESS);
+    bool idle = false;
+    if (Session* const s = Session::get()) {
+        const pager::Relaxed ours(s->pager().driver());
+        s->pager().streams().unless_capturing([&] { idle = query(stream) == CUDA_SUCCESS; });
+    }
+    program_streams->ending(stream, idle);
+}
+
+void name_own_stream() noexcept {
+    if (!std::exchange(t_named_own, true)) g_named_own.fetch_add(1);
 }
 
 void forget_streams(CUcontext context) noexcept { program_streams->context_ended(context); }

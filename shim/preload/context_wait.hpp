@@ -16,5 +16,7 @@ CUresult wait_for_context(Session& s, CUcontext context, interpose::Submit whole
 void remember_stream(CUstream stream, bool green) noexcept;
 void forget_stream(CUstream stream) noexcept;
 void forget_streams(CUcontext context) noexcept;
+// The calling thread puts something into its per-thread stream, whatever that is.
+void name_own_stream() noexcept;
 
 }  // namespace udnnmem::preload

@@ -35,9 +35,11 @@ void synchronised(SyncScope, CUstream stream, CUevent event) noexcept {
     if (profiler::Recorder* r = recorder()) r->host_waited(stream ? stream_number(stream) : 0, number(event));
 }
 void event_recorded(CUevent event, CUstream stream) noexcept {
+    if (stream == CU_STREAM_PER_THREAD) name_own_stream();
     if (profiler::Recorder* r = recorder()) r->event_recorded(number(event), stream ? stream_number(stream) : 0);
 }
 void event_waited(CUstream stream, CUevent event) noexcept {
+    if (stream == CU_STREAM_PER_THREAD) name_own_stream();
     if (Session* s = Session::get()) s->pager().streams().event_waited();
     if (profiler::Recorder* r = stream ? recorder() : nullptr) r->stream_waits(stream_number(stream), number(event));
 }

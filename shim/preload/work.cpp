@@ -5,6 +5,7 @@
 
 #include "shim/pager/rules.hpp"
 #include "shim/preload/captured_calls.hpp"
+#include "shim/preload/context_wait.hpp"
 #include "shim/preload/handlers.hpp"
 #include "shim/preload/launch_source.hpp"
 #include "shim/preload/launch_words.hpp"
@@ -95,6 +96,7 @@ bool copies_freed_memory(const Pager& p, const Work& w) {
 // `drivers`: the result is the driver's.
 CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
     drivers = false;
+    if (w.stream == CU_STREAM_PER_THREAD) [[unlikely]] name_own_stream();
     Session* s = Session::get();
     if (!s) return submit();
     Pager& p = s->pager();
