@@ -23,7 +23,7 @@ struct Program {
         if (held) p.gpu.hold(held);
         for (int s : {1, 2}) REQUIRE(p.launch(s, {s == 1 ? a : b}) == CUDA_SUCCESS);
     }
-    bool wait(int of = 1) { return streams.wait(p.pager->driver(), p.pager->streams(), context(of)); }
+    bool wait(int of = 1, ProgramStreams::PerThread named = {}) { return streams.wait(p.pager->driver(), p.pager->streams(), context(of), named); }
     Paged p;
     ProgramStreams streams;
     CUdeviceptr a, b;
@@ -71,6 +71,25 @@ TEST_CASE("a stream of which more may be left than can be told is no stream to w
         p.gpu.let_go(3);
         CHECK(program.wait());
     }
+    SECTION("nobody said that it was made, and an op is on its way there") {
+        REQUIRE(p.launch(3, {program.a}) == CUDA_SUCCESS);
+        REQUIRE(Paged::soon([&] { return program.wait(); }));
+        Op op;
+        op.stream = stream_of(3);
+        op.kernel = true;
+        op.name(p.at(program.a));
+        REQUIRE(p.pager->enter(op) == CUDA_SUCCESS);
+        CHECK_FALSE(program.wait());
+        p.pager->leave(op, CUDA_SUCCESS);
+        CHECK(Paged::soon([&] { return program.wait(); }));
+    }
+    SECTION("so full that whoever records there may have to wait") {
+        p.gpu.hold(2);
+        for (std::size_t i = 0; i < (StreamTable::kRoomForMarks + 2) * StreamTable::kMarkEvery; ++i) REQUIRE(p.launch(2, {program.a}) == CUDA_SUCCESS);
+        CHECK_FALSE(program.wait());
+        p.gpu.let_go(2);
+        CHECK(program.wait());
+    }
     SECTION("a green context's") {
         program.streams.made(stream_of(3), nullptr, 0);
         CHECK_FALSE(program.wait());
@@ -115,6 +134,10 @@ TEST_CASE("a stream of which more may be left than can be told is no stream to w
         other.join();
         CHECK(Paged::soon([&] { return program.wait(); }));   // its last mark is complete
     }
+    SECTION("another thread's own, of which nobody knows whether it has work") {
+        CHECK(program.wait(1, {true, false}));
+        CHECK_FALSE(program.wait(1, {true, true}));
+    }
     SECTION("one that captures, or any other") {
         p.pager->streams().capture_beginning(stream_of(2));
         CHECK_FALSE(program.wait());
@@ -126,5 +149,5 @@ TEST_CASE("a stream of which more may be left than can be told is no stream to w
 
 TEST_CASE("no context is waited for where none is") {
     Program program;
-    CHECK_FALSE(program.streams.wait(program.p.pager->driver(), program.p.pager->streams(), nullptr));
+    CHECK_FALSE(program.streams.wait(program.p.pager->driver(), program.p.pager->streams(), nullptr, {}));
 }

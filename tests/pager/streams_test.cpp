@@ -36,6 +36,7 @@ Driver play_driver() {
     d.cuCtxPushCurrent_v2 = [](CUcontext c) { return current.push_back(c), CUDA_SUCCESS; };
     d.cuCtxPopCurrent_v2 = [](CUcontext* c) { return *c = current.back(), current.pop_back(), CUDA_SUCCESS; };
     d.cuMemGetInfo_v2 = [](std::size_t*, std::size_t*) { return CUDA_SUCCESS; };
+    d.cuCtxGetDevice = [](CUdevice* device) { return *device = 0, CUDA_SUCCESS; };
     d.cuStreamGetCtx = [](CUstream s, CUcontext* c) { return *c = owner(s), CUDA_SUCCESS; };
     d.cuEventCreate = [](CUevent* e, unsigned) {
         *e = reinterpret_cast<CUevent>(events.size() + 1);
