@@ -34,15 +34,12 @@ Nanoseconds Executor::simulated(const Course& course, const profiler::Trace& tra
 // between 0 and kMostCosts. Returns the simulator's time with that; 0: it cannot say.
 Nanoseconds Executor::fit_costs(Course& course, const Rows& rows, Nanoseconds took) {
     const profiler::Trace trace = what_is_known(course);
-    const auto simulated = [&](double costs) {
-        course.costs = costs;
-        return this->simulated(course, trace, rows);
-    };
+    const auto with = [&](double costs) { return course.costs = costs, simulated(course, trace, rows); };
     const auto off = [took](Nanoseconds time) { return std::abs(ratio(took, time) - 1); };
     double nearest = course.costs, low = 0, high = kMostCosts;
-    Nanoseconds best = simulated(nearest);
+    Nanoseconds best = with(nearest);
     for (int steps = 8; best.value && off(best) > kFitted && steps; --steps) {
-        const Nanoseconds time = simulated((low + high) / 2);
+        const Nanoseconds time = with((low + high) / 2);
         if (!time.value) break;
         if (off(time) < off(best)) nearest = course.costs, best = time;
         (time < took ? low : high) = course.costs;

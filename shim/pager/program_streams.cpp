@@ -79,8 +79,9 @@ namespace {
 // Where captures come and go the stream is asked, not waited for: no capture that begins on a blocking stream survives that.
 bool legacy_is_over(const Driver& driver, StreamTable& table) {
     if (!table.has_captured()) return insist([&] { return driver.cuStreamSynchronize(CU_STREAM_LEGACY); }) == CUDA_SUCCESS;
-    constexpr std::chrono::seconds patience(2);   // others may go on and on, on blocking streams
-    for (const auto begun = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - begun < patience; std::this_thread::yield()) {
+    constexpr std::chrono::seconds patience(2);          // others may go on and on, on blocking streams
+    constexpr std::chrono::microseconds between(20);     // in which a capture may begin
+    for (const auto begun = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - begun < patience; std::this_thread::sleep_for(between)) {
         CUresult idle = CUDA_ERROR_UNKNOWN;
         table.unless_capturing([&] { idle = insist([&] { return driver.cuStreamQuery(CU_STREAM_LEGACY); }); });
         if (idle != CUDA_ERROR_NOT_READY) return idle == CUDA_SUCCESS;

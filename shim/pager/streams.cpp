@@ -70,8 +70,8 @@ StreamSlot& StreamTable::slot(CUstream stream) {
             insist([&] { return driver_.cuCtxGetCurrent(&context); });
         if (!found) found = make_slot(key, context, per_thread);
         if (!found->context) found->context = context;  // the driver would not say before
-        if (const Within there(driver_, found->context); found->device < 0 && found->context && there)
-            insist([&] { return driver_.cuCtxGetDevice(&found->device); });
+        if (found->device < 0 && found->context)
+            if (const Within there(driver_, found->context); there) insist([&] { return driver_.cuCtxGetDevice(&found->device); });
         if (handle) context = nullptr;
     }
     static thread_local int turn = 0;
