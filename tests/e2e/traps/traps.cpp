@@ -82,7 +82,7 @@ constexpr unsigned kSeconds = 600;  // a trap takes less than one, on a crowded 
 int main(int argc, char** argv) {
   using namespace traps;
   std::vector<Trap> all;
-  for (const auto* list : {&memory_traps, &table_traps, &stream_traps, &graph_traps, &process_traps, &ipc_traps}) all.insert(all.end(), list->begin(), list->end());
+  for (const auto* list : {&memory_traps, &table_traps, &stream_traps, &graph_traps, &capture_traps, &process_traps, &ipc_traps}) all.insert(all.end(), list->begin(), list->end());
   if (argc > 1 && !strncmp(argv[1], "ipc-", 4) && argc == 5) {
     alarm(kSeconds);
     return ipc_process(argc, argv);

@@ -97,7 +97,7 @@ struct Trap {
   void (*run)(unsigned seed);
 };
 // Each file's own.
-extern const std::vector<Trap> memory_traps, table_traps, stream_traps, graph_traps, process_traps, ipc_traps;
+extern const std::vector<Trap> memory_traps, table_traps, stream_traps, graph_traps, capture_traps, process_traps, ipc_traps;
 // The second process of an ipc trap: traps ipc-owner|ipc-borrower SEED IN OUT.
 int ipc_process(int argc, char** argv);
 
