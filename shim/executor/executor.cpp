@@ -247,7 +247,9 @@ void Executor::tell(Place& place, const char* name, const Seen& seen, pager::Op&
     unfollowed_ = following_ || passage_whole_ ? 0 : unfollowed_ + 1;
     if (unfollowed_ > kUnfollowed) open_passage();
     if (!passage_known_) pass(name, seen, op);
-    recalls_.store(following_ && active_->memos.has(active_->follower.expected()), std::memory_order_relaxed);
+    const bool recalls = following_ && active_->memos.has(active_->follower.expected());
+    recalls_.store(recalls, std::memory_order_relaxed);
+    if (recalls) active_->memos.fetch(active_->follower.expected());
     if (!following_) {
         if (!replayer_) return;
         note_epoch(place, op, false);

@@ -35,6 +35,12 @@ class LaunchMemos {
     explicit LaunchMemos(std::size_t steps) : memos_(steps) {}
 
     bool has(std::int32_t step) const { return memos_[static_cast<std::size_t>(step)].there; }
+    // Brings what recall() of that step will look at into the caches: since the step came last, a program has left nothing of it there.
+    void fetch(std::int32_t step) const {
+        const Memo& m = memos_[static_cast<std::size_t>(step)];
+        fetch_lines(words_.data() + m.word, m.words * sizeof words_[0]);
+        fetch_lines(named_.data() + m.buffer, m.buffers * sizeof named_[0]);
+    }
     // Lists in `op`, which names nothing so far, what the launch names, and tells each buffer that can move when it is used next, in a
     // plan's count in which the step is at `clock` (0: there is no plan). `missing`: the first buffer that is not on the device; null:
     // there is none. False: the launch is not as it was when the memo was made, and `op` names nothing.
@@ -56,6 +62,11 @@ class LaunchMemos {
         std::uint16_t words = 0, buffers = 0, smalls = 0, tries = 0;
         bool there = false;
     };
+    static void fetch_lines(const void* from, std::size_t bytes) {
+        constexpr std::size_t line = 64;
+        const char* const begin = static_cast<const char*>(from);
+        for (std::size_t at = 0; at < bytes + line; at += line) __builtin_prefetch(begin + at);
+    }
     std::vector<Memo> memos_;                // per step
     std::vector<std::uint64_t> words_;       // of all, in the order in which they were made
     std::vector<Named> named_;

@@ -32,9 +32,10 @@ void LinkMeter::poll() {
     const Sample sample{static_cast<double>(pending_) / ms * 1e3, pending_};
     if (samples_ < kSamples) timed_[static_cast<std::size_t>(samples_++)] = sample;
     else smallest() = sample;
+    rate_ = rate_of_half();
 }
 
-double LinkMeter::rate() const {
+double LinkMeter::rate_of_half() const {
     auto timed = timed_;
     const auto end = timed.begin() + samples_;
     std::sort(timed.begin(), end, [](const Sample& a, const Sample& b) { return a.rate > b.rate; });

@@ -27,7 +27,7 @@ class LinkMeter {
 
     // Bytes per second that half of the bytes timed so far were at least carried with: what was held up on its way (the host was
     // late with a copy) counts for little. 0: none yet.
-    double rate() const;
+    double rate() const { return rate_; }
 
   private:
     enum class State : unsigned char { idle, begun, ended };
@@ -40,8 +40,10 @@ class LinkMeter {
         std::size_t bytes;
     };
     Sample& smallest();
+    double rate_of_half() const;
     std::array<Sample, kSamples> timed_;
     int samples_ = 0;
+    double rate_ = 0;   // of them: the mover asks each time that it looks
 };
 
 }  // namespace udnnmem::pager
