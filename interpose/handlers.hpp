@@ -200,8 +200,8 @@ struct Handlers {
     void (*unmanaged_memory)(CUdeviceptr, std::size_t bytes, Outside) noexcept = nullptr;
     // A context that was said to be about to go has not gone.
     void (*context_kept)(CUcontext) noexcept = nullptr;
-    // Before kernels cease to exist that may have been launched.
-    void (*code_unloading)() noexcept = nullptr;
+    // Before kernels cease to exist that may have been launched. False: they have to stay, whatever the program is told.
+    bool (*code_unloading)() noexcept = nullptr;
     // An executable graph is about to be destroyed. True: the handler will do it, later.
     bool (*graph_destroying)(CUgraphExec) noexcept = nullptr;
     // A node of a graph is read: a number to be kept with it.

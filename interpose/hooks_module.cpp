@@ -45,13 +45,13 @@ ALWAYS_OBSERVE(cuLinkAddFile_v2,
                (state, type, path, count, options, values), if (holds_ptx(type)) note_code_of_file(path))
 
 // ---- unloading ----
-static void tell_unloading() noexcept {
+static bool may_unload() noexcept {
     Guard up;
-    if (up && up->code_unloading) up->code_unloading();
+    return !up || !up->code_unloading || up->code_unloading();
 }
 template <class Handle>
 static CUresult unload(CUresult (*real)(Handle), Handle handle) noexcept {
-    tell_unloading();
+    if (!may_unload()) return CUDA_SUCCESS;   // nobody finds it any more, and it may still be launched
     forget_layouts();
     const CUresult result = real(handle);
     if (result == CUDA_SUCCESS) forget_image(handle);

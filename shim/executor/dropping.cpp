@@ -22,9 +22,8 @@ CUresult Executor::replay_for(const Place& place, pager::Op& op, const replay::L
     replayer.check();
     using Stored = replay::Replayer::Stored;
     if (const Stored is = rows && place.course->restored && place.course->known ? replayer.is_as_stored(*place.course->known, place.step, source) : Stored::same; is != Stored::same) {
-        if (is == Stored::changed) discard_changed(place.course, place.course->sequence.steps[k].name);
-        else restore_now(false);
-        return replayer.follow_replays(op);
+        result = is == Stored::changed ? discard_changed(place.course, place.course->sequence.steps[k].name) : restore_now(false);
+        return result == CUDA_SUCCESS ? replayer.follow_replays(op) : result;
     }
     if (replayer.any()) {
         if (place.breaks) result = replayer.restore_all(false, place.epoch);
@@ -101,9 +100,10 @@ void Executor::releasing_now(CUdeviceptr address, CUstream stream, bool in_order
 }
 
 // What was kept is of no use any more, and what is dropped is computed again, on none of the program's streams. `waits`: for all replays.
-void Executor::restore_now(bool waits) noexcept try {
-    replayer_.load()->restore_all(waits, new_epoch());
+CUresult Executor::restore_now(bool waits) noexcept try {
+    return replayer_.load()->restore_all(waits, new_epoch());
 } catch (...) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 std::uint64_t Executor::new_epoch() {
@@ -119,15 +119,15 @@ void Executor::forget_functions() noexcept try {
 } catch (...) {
 }
 
-void Executor::restore_beside_capture(bool waits) noexcept {
+CUresult Executor::restore_beside_capture(bool waits) noexcept {
     pager::Relaxed relaxed(pager_.driver());
-    restore_now(waits);
+    return restore_now(waits);
 }
 
 void Executor::context_destroying(CUcontext context) noexcept {
     if (replay::Replayer* const replayer = replayer_.load()) {
         // Memory of pools outlives the context.
-        if (replayer->any() && replayer->work().context() == context) restore_now();
+        if (replayer->keeps() && replayer->work().context() == context) restore_now();
         {
             std::lock_guard lock(mutex_);
             std::lock_guard proof(proof_mutex_);

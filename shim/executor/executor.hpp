@@ -130,27 +130,29 @@ class Executor {
     void context_destroying(CUcontext context) noexcept;
     // Whether the plan in force has anything to do after that op. For benchmarks.
     bool acts_after(const Place& place);
-    // What follows has to be told also when on() says no.
+    // What follows has to be told also when on() says no. Some of it makes that be computed again which is dropped; not CUDA_SUCCESS:
+    // that could not be done, and what is told of must not happen.
     // Kernels are about to be unloaded: no launch that was kept can be made again, and their handles may be others' from now on.
-    void code_unloading() noexcept {
+    CUresult code_unloading() noexcept {
         replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
-        if (!replayer) return;
-        if (replayer->keeps()) [[unlikely]] restore_now();
+        if (!replayer) return CUDA_SUCCESS;
+        const CUresult result = replayer->keeps() ? restore_now() : CUDA_SUCCESS;
         forget_functions();
+        return result;
     }
     // A stream waits for a value, or for the host: another stream or thread may order what it runs, whichever was told first.
     void gating() noexcept {
         if (!gates_.load(std::memory_order_relaxed)) gates_.store(true, std::memory_order_relaxed);
     }
     // An op runs that is not told, because a stream captures: nobody knows what it writes. It still follows replays.
-    void untold() noexcept {
+    CUresult untold() noexcept {
         replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
-        if (replayer && replayer->keeps()) [[unlikely]] restore_beside_capture(false);
+        return replayer && replayer->keeps() ? restore_beside_capture(false) : CUDA_SUCCESS;
     }
-    // From here on ops may write what they are not given, for an address has escaped.
-    void escaping() noexcept {
+    // From here on ops may write what they are not given, for an address has escaped; `again`: it had before.
+    CUresult escaping(bool again) noexcept {
         replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
-        if (replayer && replayer->keeps()) [[unlikely]] restore_beside_capture(true);
+        return replayer && (again ? replayer->owes() : replayer->keeps()) ? restore_beside_capture(true) : CUDA_SUCCESS;
     }
     // The allocation at `address` is about to be freed; `in_order`: in that of `stream`, else once all that was submitted has completed.
     void releasing(CUdeviceptr address, CUstream stream, bool in_order) noexcept {
@@ -198,7 +200,7 @@ class Executor {
     void run();
     void work();
     bool wait_for_work(bool polls);
-    void go_on_demand();
+    bool go_on_demand();
     bool advance(Course& course);
     std::shared_ptr<Rows> plan(const Course& course, const profiler::Trace& trace, const policy::Machine& machine, Nanoseconds look, bool recompute = false, std::string* why_not = nullptr);
     void leave_out_too_large(Course& course);
@@ -233,10 +235,12 @@ class Executor {
     // stored.cpp
     void load();
     bool find_device();
+    std::size_t held_elsewhere(const profiler::Trace& trace);
+    void look_beside(Course& course);
     void plan_at_once(Course& course);
     void not_used(const std::string& why);
     void forget(std::vector<CoursePointer>::iterator course);
-    void discard_changed(const CoursePointer& course, const char* kernel);
+    CUresult discard_changed(const CoursePointer& course, const char* kernel);
     void discard_stored(const std::string& why);
     bool strange() const;
     void note_stranger();
@@ -247,9 +251,9 @@ class Executor {
     CUresult replay_for(const Place& place, pager::Op& op, const replay::LaunchSource* source) noexcept;
     std::uint64_t new_epoch();
     void releasing_now(CUdeviceptr address, CUstream stream, bool in_order) noexcept;
-    void restore_now(bool waits = true) noexcept;
+    CUresult restore_now(bool waits = true) noexcept;
     void forget_functions() noexcept;
-    void restore_beside_capture(bool waits) noexcept;
+    CUresult restore_beside_capture(bool waits) noexcept;
     // ... and under mutex_.
     void note_epoch(Place& place, const pager::Op& op, bool goes_on);
     void take_turn(Place& place) noexcept;

@@ -44,6 +44,7 @@ void Executor::begin_iteration() {
         device_->forget_orders();
         wake(advance_waits_);
     }
+    if (active_->needs_drops() && !active_->iterations()) look_beside(*active_);
     if (active_->planned_at_once && !stopping_.load()) plan_at_once(*active_);
     if (!settings_.lie && active_->compares_with_demand(last_tag_)) device_->forget_orders();
     active_->begin(last_tag_);

@@ -208,15 +208,16 @@ bool Executor::wait_for_work(bool polls) {
     return !stopping_.load();
 }
 
-// Ops are told until nothing is dropped any more: each may overwrite what dropped buffers are made of.
-void Executor::go_on_demand() {
+// Ops are told until nothing is dropped any more: each may overwrite what dropped buffers are made of. False: something still is.
+bool Executor::go_on_demand() {
     {
         std::lock_guard lock(mutex_);
         drops_ = false;
         if (device_) lose();
     }
-    if (replayer_.load()) restore_now();
+    if (replayer_.load() && restore_now() != CUDA_SUCCESS) return false;
     on_.store(false);
+    return true;
 }
 
 void Executor::work() {
@@ -224,15 +225,14 @@ void Executor::work() {
             const auto devices = pager_.devices();
             if (devices.empty()) continue;
             if (devices.size() != 1) {
-                polls = false;
                 bool asked = false;
                 {
                     std::lock_guard lock(job_mutex_);
                     asked = !std::exchange(jobs_, {}).empty();
                     reconsider_ = false;
                 }
-                if (on() || asked) settings_.say("more than one device: no plan, memory is paged on demand");
-                if (on()) go_on_demand();
+                if (asked || (on() && !polls)) settings_.say("more than one device: no plan, memory is paged on demand");
+                polls = on() && !go_on_demand();
                 continue;
             }
             pager::DevicePager& device = *devices[0];

@@ -97,17 +97,33 @@ bool Executor::find_device() {
     return true;
 }
 
+// With mutex_ held, where an iteration of it begins: bytes of what lives, could move and is no part of it.
+std::size_t Executor::held_elsewhere(const profiler::Trace& trace) {
+    std::size_t others = device_->movable_bytes();
+    for (const profiler::TraceBuffer& b : trace.buffers)
+        if (b.persistent || b.alloc_op.value <= 0) others -= std::min(others, static_cast<std::size_t>(b.bytes.value));
+    return others;
+}
+
+// With mutex_ held, where its first iteration begins, of which some will be dropped: it comes beside what is no part of it, which has
+// nowhere to go.
+void Executor::look_beside(Course& course) {
+    const profiler::Trace& trace = course.sequence.plan_trace;
+    const std::size_t others = held_elsewhere(trace);
+    pager_.expect_live(std::max(pager_.expected_live(), static_cast<std::size_t>(policy::CompiledTrace(trace).peak_live) + others));
+    const Rows* const rows = course.stored_rows();
+    course.planned_at_once |= rows && static_cast<std::size_t>(rows->peak.value) + others > device_->room().movable;
+}
+
 // With mutex_ held, where its first iteration begins. Host memory is too small for what does not fit on the device: only a plan
 // that drops enough of it will do, and what was proven is known.
 void Executor::plan_at_once(Course& course) {
     course.planned_at_once = false;
-    std::size_t others = device_->memory().live;
-    for (const profiler::TraceBuffer& b : course.seen.buffers)
-        if (b.persistent || b.alloc_op.value <= 0) others -= std::min(others, static_cast<std::size_t>(b.bytes.value));
-    course.elsewhere = Bytes(static_cast<std::int64_t>(others));
+    course.elsewhere = Bytes(static_cast<std::int64_t>(held_elsewhere(course.seen)));
     leave_out_too_large(course);
     auto rows = plan(course, what_is_known(course), machine(course), settings_.first_look, true);
     if (!rows) return;
+    course.drop_stored();
     course.promised = rows->promised;
     course.offer(std::move(rows));
     course.stage = Course::Stage::proven;   // a better one is due
@@ -134,7 +150,7 @@ void Executor::forget(std::vector<CoursePointer>::iterator course) {
 }
 
 // Its kernels are others than those of which the plan knows what they do.
-void Executor::discard_changed(const CoursePointer& course, const char* kernel) {
+CUresult Executor::discard_changed(const CoursePointer& course, const char* kernel) {
     std::uint64_t turn, epoch;
     {
         std::lock_guard lock(mutex_);
@@ -142,15 +158,16 @@ void Executor::discard_changed(const CoursePointer& course, const char* kernel) 
         turn = turns_.take();     // what is dropped is computed again before another thread goes on
         epoch = ++epoch_;
     }
-    replayer_.load()->restore_all(false, epoch);
+    const CUresult result = replayer_.load()->restore_all(false, epoch);
     turns_.over(turn);
     std::lock_guard lock(mutex_);
     const auto at = std::find(courses_.begin(), courses_.end(), course);
-    if (at == courses_.end()) return;
+    if (at == courses_.end()) return result;
     not_used("kernel " + std::string(kernel) + " is another one by now");
     lose();
     forget(at);
     if (settings_.search_again) settings_.search_again();
+    return result;
 }
 
 // With mutex_ held: what was stored was not seen so far, and something else repeats. It may be another program's.

@@ -190,6 +190,8 @@ class DevicePager {
         bool on_host, slab;
     };
     std::vector<Held> held_buffers();
+    // Of what lives, that which can move, in whole granules.
+    std::size_t movable_bytes();
     // What a plan has to know: bytes that buffers may share now, of so many in all, and the link's rates (bytes per second; 0: not
     // measured yet).
     struct Room {

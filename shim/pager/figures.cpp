@@ -29,6 +29,14 @@ std::vector<DevicePager::Held> DevicePager::held_buffers() {
     return all;
 }
 
+std::size_t DevicePager::movable_bytes() {
+    Lock lock(mutex_);
+    std::size_t bytes = 0;
+    for (const Buffer* b : buffers_)
+        if (b->live && !b->slab && !b->pinned) bytes += b->capacity;
+    return bytes;
+}
+
 // Of the device's memory, what does not move. What was freed goes, though it was not to move.
 std::size_t DevicePager::fixed_bytes() const {
     const auto freed = [this](const Buffer* b) {

@@ -143,7 +143,8 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     op.kernel = true;
     op.by_cpu = graph.launches_others();
     Observation seen(*s, stream);
-    executor::Executor* const plan = plan_of(*s, stream);
+    executor::Executor* plan = nullptr;
+    if (const CUresult result = plan_of(*s, stream, plan); result != CUDA_SUCCESS) return result;
     executor::Executor::Place place;
     std::uint64_t shape = 0;
     const bool capturing = p.streams().is_capturing(stream);
@@ -157,8 +158,10 @@ CUresult launch_graph(CUgraphExec exec, const GraphExec& graph, CUstream stream,
     };
     try {
         const std::vector<interpose::Span> own = graph.own_memory();
+        if (plan && !graph.issuable()) plan->gating();   // there are nodes in it of which nobody knows what they do
         for (const GraphNode& node : graph.nodes()) {
             if (!node.enabled) continue;
+            if (plan && gates(node.work)) plan->gating();
             op.by_cpu = op.by_cpu || node.work.kind != WorkKind::kernel;
             if (node.work.kind == WorkKind::copy && !capturing) {
                 if (const CUresult result = let_pointers_escape(*s, node.work); result != CUDA_SUCCESS) return result;

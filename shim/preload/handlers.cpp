@@ -94,8 +94,8 @@ CUresult ipc_get(CUipcMemHandle* handle, CUdeviceptr at, Submit real) noexcept {
     if (s->pager().driver().cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) return CUDA_ERROR_INVALID_CONTEXT;
     if (!handle) return CUDA_ERROR_INVALID_VALUE;
     try {
-        const CUresult result = s->sharing().get(*handle, at);
-        if (result == CUDA_SUCCESS) note_escaped(*s, at);
+        CUresult result = s->sharing().get(*handle, at);
+        if (result == CUDA_SUCCESS) result = note_escaped(*s, at);
         if (result == CUDA_SUCCESS) UDNNMEM_LOG_ONCE(info, "memory shared by IPC handles stays on the device; processes without this library cannot open them");
         if (result == CUDA_ERROR_NOT_SUPPORTED)
             UDNNMEM_LOG_ONCE(warn, "cuIpcGetMemHandle: managed memory cannot be shared by IPC handles here (its frames cannot be exported, or are the host's); use UDNNMEM_ONLY or UDNNMEM_DISABLE for this program");
@@ -135,9 +135,12 @@ void initialised() noexcept {
     });
 }
 
-void code_unloading() noexcept {
+bool code_unloading() noexcept {
     Session* s = Session::get();
-    if (executor::Executor* plan = s ? s->executor() : nullptr) plan->code_unloading();
+    executor::Executor* const plan = s ? s->executor() : nullptr;
+    const bool may = !plan || plan->code_unloading() == CUDA_SUCCESS;
+    if (!may) UDNNMEM_LOG_ONCE(info, "kernels that the program unloads stay loaded: there is no memory to compute again now what they made");
+    return may;
 }
 
 void tensor_map(const void* descriptor, CUdeviceptr at) noexcept {

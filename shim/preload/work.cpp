@@ -30,12 +30,11 @@ std::uint64_t shape_of(const Work& w) {
     return h;
 }
 
-executor::Executor* plan_of(Session& s, CUstream stream) {
-    executor::Executor* const plan = s.executing();
+CUresult plan_of(Session& s, CUstream stream, executor::Executor*& plan) {
+    plan = s.executing();
     const pager::StreamTable& streams = s.pager().streams();
-    if (!plan || !streams.capturing()) return plan;
-    if (!streams.is_capturing(stream)) plan->untold();
-    return nullptr;
+    if (!plan || !streams.capturing()) return CUDA_SUCCESS;
+    return streams.is_capturing(stream) ? (plan = nullptr, CUDA_SUCCESS) : std::exchange(plan, nullptr)->untold();
 }
 
 CUresult follow_replays(Session& s, const Op& op) {
@@ -54,10 +53,12 @@ CUresult explained(Session& s, const Op& op, const char* name, CUresult result) 
     return result;
 }
 
-void note_escaped(Session& s, CUdeviceptr at) {
+CUresult note_escaped(Session& s, CUdeviceptr at) {
     pager::Buffer* const b = s.pager().find(at);
-    if (!b || !b->device->escape(b, at)) return;
-    if (executor::Executor* const plan = s.executor()) plan->escaping();
+    if (!b) return CUDA_SUCCESS;
+    const bool again = !b->device->escape(b, at);
+    executor::Executor* const plan = s.executor();
+    return plan ? plan->escaping(again) : CUDA_SUCCESS;
 }
 
 CUresult let_escape(Session& s, CUdeviceptr at) {
@@ -65,8 +66,7 @@ CUresult let_escape(Session& s, CUdeviceptr at) {
     if (!b) return CUDA_ERROR_INVALID_VALUE;
     if (!b->slab)
         if (const CUresult result = b->device->pin(b); result != CUDA_SUCCESS) return result;
-    note_escaped(s, at);
-    return CUDA_SUCCESS;
+    return note_escaped(s, at);
 }
 
 CUresult let_pointers_escape(Session& s, const Work& w) {
@@ -107,10 +107,11 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
     op.stream = w.stream;
     op.kernel = w.kind == WorkKind::kernel;
     op.by_cpu = !op.kernel;
-    executor::Executor* plan = plan_of(*s, w.stream);
+    executor::Executor* plan = nullptr;
+    if (const CUresult result = plan_of(*s, w.stream, plan); result != CUDA_SUCCESS) return result;
     executor::Executor::Place place;
     std::uint64_t shape = 0;
-    if (plan && (w.kind == WorkKind::memop || w.kind == WorkKind::host)) plan->gating();
+    if (plan && gates(w)) plan->gating();
     try {
         for (std::uint32_t i = 1; i < w.part_count; ++i) op.also.push_back(&p.streams().slot(w.parts[i].stream));
         if (w.kind == WorkKind::copy)
@@ -123,7 +124,7 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
             if (Touches* all = seen.touches()) name_led(p, w, *all);
             if (!op.count && !op.everything) {
                 if (!op.loose_count) return submit();
-                if (plan) plan->untold(), plan = nullptr;   // the recorder is not told of it either
+                if (const CUresult result = plan ? std::exchange(plan, nullptr)->untold() : CUDA_SUCCESS; result != CUDA_SUCCESS) return result;   // the recorder is not told of it either
             }
             if (plan || seen.touches()) shape = shape_of(w);
             if (plan) place = plan->before(name_of(w), shape, op, may_know ? &words : nullptr);

@@ -83,8 +83,11 @@ class Entered {
 std::uint64_t shape_of(const interpose::Work&);
 
 // The plan that the program runs by; null: none, or this may be recorded into a graph and not run now. While any stream captures
-// nothing is told, for the executor asks the driver what may invalidate a capture.
-executor::Executor* plan_of(Session&, CUstream);
+// nothing is told, for the executor asks the driver what may invalidate a capture. Not CUDA_SUCCESS: an op must not run untold now.
+CUresult plan_of(Session&, CUstream, executor::Executor*& plan);
+
+// Whether its stream may wait for a value there, or for the host.
+inline bool gates(const interpose::Work& w) { return w.kind == interpose::WorkKind::memop || w.kind == interpose::WorkKind::host; }
 
 // With the lease open: the op, told or not, comes after what replays do with what it names.
 CUresult follow_replays(Session&, const pager::Op&);
@@ -92,8 +95,9 @@ CUresult follow_replays(Session&, const pager::Op&);
 // An op that is refused: `result`, and where that is out of memory, why.
 CUresult explained(Session&, const pager::Op&, const char* name, CUresult result);
 
-// Others may write to the allocation at `at` from now on, unseen: what is made of it is there before they can, and is not dropped.
-void note_escaped(Session&, CUdeviceptr at);
+// Others may write to the allocation at `at` from now on, unseen: what is made of it is there before they can, and is not dropped. Not
+// CUDA_SUCCESS: it is not there.
+CUresult note_escaped(Session&, CUdeviceptr at);
 
 // Where accesses cannot be followed: the memory stays where it is for life. CUDA_ERROR_INVALID_VALUE: none is there. The caller
 // holds no lease.

@@ -305,7 +305,7 @@ CUresult Replayer::restore(pager::Buffer* b, CUstream stream, bool waits) {
     return waits ? on_our_own(true, work) : on_a_stream(stream, work);
 }
 
-CUresult Replayer::restore_all(bool waits, std::uint64_t iteration) {
+CUresult Replayer::restore_all(bool waits, std::uint64_t iteration) try {
     const auto earlier = [iteration](const auto& e) { return e.second.iteration < iteration; };
     device_.cancel_drops();
     std::unique_lock lock(mutex_);
@@ -331,6 +331,9 @@ CUresult Replayer::restore_all(bool waits, std::uint64_t iteration) {
     for (const CUevent done : all)
         if (result == CUDA_SUCCESS) result = pager_.driver().cuEventSynchronize(done);
     return result;
+} catch (...) {
+    owes_.store(true);
+    throw;
 }
 
 bool Replayer::freed(CUdeviceptr address) {

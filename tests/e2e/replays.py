@@ -72,6 +72,7 @@ def main():
         if kind == "module_variable":
             machine_code(suite)
             denied(suite)
+            beside(suite)
         if len(sys.argv) > 1:
             print(kind, "drops", drops, "stopped", stopped)
             print(done.error)
@@ -98,8 +99,20 @@ def unread(suite, command):
     suite.check("0 of 37 ops may be run again; 34: comes from an image that was not read" in done.error, "an image that was not read: refused with the reason", done.tail(12))
 
 
-def with_plan(kind, file, model=MODEL, **options):
-    return Run([WORKLOADS / "replays", kind, ITERATIONS], environment(preload=True, SOFTGPU_MEMORY=MEMORY, UDNNMEM_DEBUG="info", UDNNMEM_PLAN=file, **options, **model), limit=120)
+def with_plan(kind, file, model=MODEL, memory=MEMORY, **options):
+    return Run([WORKLOADS / "replays", kind, ITERATIONS], environment(preload=True, SOFTGPU_MEMORY=memory, UDNNMEM_DEBUG="info", UDNNMEM_PLAN=file, **options, **model), limit=120)
+
+
+def beside(suite):
+    """No host memory, and memory that no iteration uses: it stays on the device, and the stored plan, made without it, is made anew at once."""
+    memory = 520_000
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "plan"
+        plain = Run([WORKLOADS / "replays", "pure", ITERATIONS], environment(SOFTGPU_MEMORY="64MiB", **MODEL)).output
+        with_plan("pure", file, memory=memory)
+        again = with_plan("pure", file, memory=memory, UDNNMEM_HOST_BUDGET=0)
+        suite.check(again.status == 0 and again.output == plain and DROPPED.search(again.error), "no host memory, and some memory beside: it runs", again.tail(20))
+        suite.check("the budget is exceeded" not in again.error, "no host memory, and some memory beside: within the budget", again.tail(20))
 
 
 def machine_code(suite):

@@ -18,6 +18,7 @@ namespace {
 
 std::atomic<int> asked_function{0}, asked_kernel{0};
 std::atomic<unsigned> param_count{2};
+bool kernels_stay = false;
 
 // Functions have parameters of 8 bytes; kernel handles are odd here, and a function query on one is what must not be.
 void play_driver() {
@@ -65,6 +66,7 @@ const Handlers handlers = [] {
     h.tensor_map_changed = [](const void* before, const void* after) noexcept {
         std::memcpy(&map_before, before, sizeof map_before), std::memcpy(&map_after, after, sizeof map_after);
     };
+    h.code_unloading = []() noexcept { return !kernels_stay; };
     h.unknown_version = [](const char*, int version) noexcept { unknown_version = version; };
     return h;
 }();
@@ -116,6 +118,29 @@ TEST_CASE("a layout is asked for once, by what the handle was born as", "[layout
     forget_layouts();
     CHECK(layout_of(function(0x200))->params.size() == 2);
     CHECK_FALSE(layout_of(nullptr)->known);
+}
+
+TEST_CASE("kernels that have to stay are not unloaded, whatever the program is told", "[layouts]") {
+    play_driver();
+    static int unloaded;
+    unloaded = 0;
+    SCRIPT(cuModuleUnload, [](CUmodule) { return ++unloaded, CUDA_SUCCESS; });
+    SCRIPT(cuLibraryUnload, [](CUlibrary) { return ++unloaded, CUDA_SUCCESS; });
+    const Installed installed;
+    const KernelLayout* const before = layout_of(function(0x300));
+    param_count = 5;
+    kernels_stay = true;
+    CHECK(cuModuleUnload(reinterpret_cast<CUmodule>(0x77)) == CUDA_SUCCESS);
+    CHECK(cuLibraryUnload(reinterpret_cast<CUlibrary>(0x77)) == CUDA_SUCCESS);
+    CHECK(unloaded == 0);
+    CHECK(layout_of(function(0x300)) == before);
+    kernels_stay = false;
+    CHECK(cuModuleUnload(reinterpret_cast<CUmodule>(0x77)) == CUDA_SUCCESS);
+    CHECK(cuLibraryUnload(reinterpret_cast<CUlibrary>(0x77)) == CUDA_SUCCESS);
+    CHECK(unloaded == 2);
+    param_count = 2;
+    forget_layouts();
+    play_driver();
 }
 
 TEST_CASE("unloading forgets layouts, and equal ones are shared", "[layouts]") {
