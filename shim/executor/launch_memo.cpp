@@ -11,12 +11,12 @@ bool LaunchMemos::recall(std::int32_t step, const LaunchWords& launch, std::uint
     const pager::Buffer* away = nullptr;
     const std::uint32_t buffers = m.buffers;
     for (std::uint32_t i = 0; i < buffers; ++i) {
-        pager::Buffer* const b = named[i].buffer;
-        if (b->id != named[i].id || !b->live) return false;
-        op.buffers[i] = b;
-        if (!clock) continue;
-        b->next_use.store(clock + named[i].again, std::memory_order_relaxed);
-        if (b->residency.load(std::memory_order_relaxed) != pager::Residency::device && !away) [[unlikely]] away = b;
+        const Named n = named[i];
+        op.buffers[i] = n.buffer;
+        if (clock) n.buffer->next_use.store(clock + n.again, std::memory_order_relaxed);   // a wish: another's, if it is that by now
+        if (pager::BufferState(n.buffer).ready_as(n.id)) [[likely]] continue;
+        if (n.buffer->id != n.id || !n.buffer->live) return false;
+        if (clock && !away && n.buffer->residency.load(std::memory_order_relaxed) != pager::Residency::device) away = n.buffer;
     }
     missing = away;
     op.count = buffers;

@@ -15,6 +15,7 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -55,16 +56,17 @@ struct alignas(64) Buffer {
     std::atomic<std::uint64_t> streams{0};       // streams of those ops, a bit each (StreamTable)
     static constexpr std::uint64_t never_again = UINT64_MAX - 1;
     std::atomic<std::uint64_t> next_use{0};      // step of the plan that uses it next (DevicePager::plan_step), or never_again; 0: none known
-    Fixed<std::uint32_t> id;         // the n-th allocation, of all devices
+    // What these five say can be read at once: state().
+    alignas(8) Fixed<std::uint32_t> id;          // the n-th allocation, of all devices
     Fixed<bool> live;
-    Fixed<bool> slab;            // carved into small allocations; never moves
     std::atomic<Residency> residency{Residency::unbacked};
     std::atomic<bool> table{false};              // holds addresses of other buffers (`drags`)
+    std::atomic<bool> dropped{false};            // given up: to be computed again (Restorer) before an op may use it
+    Fixed<bool> slab;            // carved into small allocations; never moves
     std::atomic<bool> opaque{false};             // holds more addresses than can be listed: ops that name it may touch anything
     std::atomic<bool> escaped{false};            // others may write to it unseen (DevicePager::escape()); of a slab, to some of it
     std::atomic<bool> touched{false};            // some op has named it since it was allocated
     std::atomic<bool> host_changed{false};       // an op ran on its host frames since their hash was taken
-    std::atomic<bool> dropped{false};            // given up: to be computed again (Restorer) before an op may use it
 
     Fixed<std::size_t> bytes;        // as the program asked
     CUcontext context = nullptr; // that it ends with; null: a pool's
@@ -99,6 +101,22 @@ struct alignas(64) Buffer {
     // The Restorer's: lanes of replays, unknown to the program's events, that may still read or write it.
     std::atomic<std::uint32_t> replay_reads{0}, replay_writes{0};
 };
-static_assert(offsetof(Buffer, dropped) < 64 && sizeof(Buffer) % 64 == 0);
+static_assert(offsetof(Buffer, host_changed) < 64 && sizeof(Buffer) % 64 == 0);
+static_assert(offsetof(Buffer, dropped) == offsetof(Buffer, id) + 7 && std::endian::native == std::endian::little);
+
+// A buffer's id, whether it lives, where it is, whether it leads elsewhere and whether it is dropped, in one sequentially consistent load.
+class BufferState {
+  public:
+    explicit BufferState(const Buffer* b) : word_(__atomic_load_n(reinterpret_cast<const Word*>(&b->id), __ATOMIC_SEQ_CST)) {}
+    // 0: it is on the device with what counts, and leads nowhere; an op with a lease on it needs nothing more.
+    std::uint64_t lacks() const { return word_ >> 40 ^ kReady; }
+    // ... and it is the buffer that once had that id, not freed since.
+    bool ready_as(std::uint32_t id) const { return (word_ ^ id) == (kReady << 40 | std::uint64_t{1} << 32); }
+
+  private:
+    using Word [[gnu::may_alias]] = std::uint64_t;
+    static constexpr std::uint64_t kReady = static_cast<std::uint64_t>(Residency::device);
+    std::uint64_t word_;
+};
 
 }  // namespace udnnmem::pager

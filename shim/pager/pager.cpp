@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <span>
 #include <utility>
 
 namespace udnnmem::pager {
@@ -107,6 +106,7 @@ CUresult Pager::peer_access(CUdevice owner, CUdevice reader, bool on) {
 
 void Pager::publish(const Op& op, Lease& lease) {
     const std::uint32_t count = op.count;
+#pragma GCC unroll 4
     for (std::uint32_t i = 0; i < count; ++i) lease.buffers[i].store(op.buffers[i], std::memory_order_relaxed);
     lease.count.store(count, std::memory_order_release);
     lease.open(op.everything || !op.more.empty() ? Lease::everything : Lease::listed);
@@ -124,11 +124,11 @@ CUresult Pager::enter(Op& op) {
     Lease& lease = my_lease();
     publish(op, lease);
     bool resident = !op.captured && op.more.empty() && op.overwrites.empty() && !failed() && !ahead_of_plan(op) && (!op.everything || (!op.by_cpu && all_in_place()));
-    const std::span<Buffer* const> named(op.buffers, op.everything ? 0 : op.count);
-    for (auto at = named.begin(); resident && at != named.end(); ++at) {
-        const Buffer* b = *at;
-        resident = b->residency.load(std::memory_order_seq_cst) == Residency::device &&
-                   !b->table.load(std::memory_order_seq_cst) && !b->dropped.load(std::memory_order_seq_cst);
+    if (resident && !op.everything) [[likely]] {
+        std::uint64_t lacks = 0;
+#pragma GCC unroll 4
+        for (std::uint32_t i = 0, count = op.count; i < count; ++i) lacks |= BufferState(op.buffers[i]).lacks();
+        resident = !lacks;
     }
     if (resident) [[likely]] {
         dawdle("lease");
@@ -300,12 +300,13 @@ void Pager::leave(Op& op, CUresult result) {
     for (const StreamSlot* s : op.also) bits |= s->bit();
     // Where the driver knows no context it has refused the op, and nothing could ever tell that it has completed.
     const auto counts = [&](const StreamSlot& s) { return result == CUDA_SUCCESS || s.context; };
-    auto note = [&](Buffer* b) {
-        if (bits & ~b->streams.load(std::memory_order_relaxed)) b->streams.fetch_or(bits, std::memory_order_relaxed);
+    const auto note = [number, bits](Buffer* b) {
+        if (bits & ~b->streams.load(std::memory_order_relaxed)) [[unlikely]] b->streams.fetch_or(bits, std::memory_order_relaxed);
         if (b->last_use.load(std::memory_order_relaxed) < number) b->last_use.store(number, std::memory_order_release);
         b->touched.store(true, std::memory_order_relaxed);
     };
-    for (Buffer* b : std::span<Buffer* const>(op.buffers, op.count)) note(b);
+#pragma GCC unroll 2
+    for (std::uint32_t i = 0, count = op.count; i < count; ++i) note(op.buffers[i]);
     for (Buffer* b : op.more) note(b);
     if (op.slow || op.everything) [[unlikely]] {
         const auto changed = [](Buffer* b) {

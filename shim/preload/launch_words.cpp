@@ -66,8 +66,11 @@ bool WorkWords::copy(std::uint64_t* to) const {
 bool WorkWords::match(const std::uint64_t* words) const {
     const Launch& l = *work_.launch;
     std::uint64_t other = l.params ? 0 : 1;
-    for (const std::uint64_t word : head_of(l)) other |= word ^ *words++;
+    const auto head = head_of(l);
+#pragma GCC unroll 7
+    for (std::size_t i = 0; i < kHead; ++i) other |= head[i] ^ words[i];
     if (other) return false;
+    words += kHead;
     const auto leads = [&](std::uint64_t word) { return pager_.in_arena(word) || unmanaged_ranges.may_contain(word); };
     const auto as_then = [&](std::uint64_t word) {
         const std::uint64_t then = *words++;
