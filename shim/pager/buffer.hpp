@@ -56,7 +56,7 @@ struct alignas(64) Buffer {
     std::atomic<std::uint64_t> streams{0};       // streams of those ops, a bit each (StreamTable)
     static constexpr std::uint64_t never_again = UINT64_MAX - 1;
     std::atomic<std::uint64_t> next_use{0};      // step of the plan that uses it next (DevicePager::plan_step), or never_again; 0: none known
-    // What these five say can be read at once: state().
+    // What these five say can be read at once (BufferState).
     alignas(8) Fixed<std::uint32_t> id;          // the n-th allocation, of all devices
     Fixed<bool> live;
     std::atomic<Residency> residency{Residency::unbacked};

@@ -31,6 +31,28 @@ TEST_CASE("an open lease names its buffers, all of them where it says everything
     CHECK_FALSE(any_lease_open());
 }
 
+TEST_CASE("one look at a buffer tells all that a launch has to know of it") {
+    static Buffer b;
+    const auto set = [](bool live, Residency at, bool table, bool dropped) { b.live = live, b.residency = at, b.table = table, b.dropped = dropped; };
+    b.id = 0xfedcba98u;
+    const std::uint32_t id = b.id;
+    set(true, Residency::device, false, false);
+    CHECK((!BufferState(&b).lacks() && BufferState(&b).ready_as(id)));
+    b.slab = b.opaque = b.touched = b.escaped = b.host_changed = true;   // is not among it
+    CHECK((!BufferState(&b).lacks() && BufferState(&b).ready_as(id)));
+    for (const std::uint32_t other : {id + 1, id ^ 0x80000000u, 0u}) CHECK_FALSE(BufferState(&b).ready_as(other));
+    for (const Residency at : {Residency::unbacked, Residency::host, Residency::evicting, Residency::fetching}) {
+        set(true, at, false, false);
+        CHECK((BufferState(&b).lacks() && !BufferState(&b).ready_as(id)));
+    }
+    set(true, Residency::device, true, false);
+    CHECK((BufferState(&b).lacks() && !BufferState(&b).ready_as(id)));
+    set(true, Residency::device, false, true);
+    CHECK((BufferState(&b).lacks() && !BufferState(&b).ready_as(id)));
+    set(false, Residency::device, false, false);   // freed, and still mapped
+    CHECK((!BufferState(&b).lacks() && !BufferState(&b).ready_as(id)));
+}
+
 TEST_CASE("a launcher and a mover never both go ahead") {
     static Buffer buffer;
     static std::atomic<bool> submitting{false}, stop{false};
@@ -42,7 +64,7 @@ TEST_CASE("a launcher and a mover never both go ahead") {
             lease.buffers[0].store(&buffer, std::memory_order_relaxed);
             lease.count.store(1, std::memory_order_release);
             lease.open(Lease::listed);
-            if (buffer.residency.load(std::memory_order_seq_cst) == Residency::device) {
+            if (!BufferState(&buffer).lacks()) {
                 submitting.store(true);
                 for (int i = 0; i < 20; ++i) {
                     std::atomic_signal_fence(std::memory_order_seq_cst);
