@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A process that never uses CUDA is left alone: same exit code and output, no file written, less than 1 ms more.
+"""A process that never uses CUDA is left alone: same exit code and output, no file written, less than 1 ms more (2 ms in `make test`, on machines that others crowd).
 
 The time is that of the quicker runs with and without the library (the first decile), taken in turns, so that the machine's other
 load meets both alike.
@@ -12,7 +12,7 @@ COMMANDS = [["/bin/true"], ["/bin/false"], ["/bin/sh", "-c", "echo out; echo err
             [sys.executable, "-c", "import sys; print('x'); sys.exit(5)"]] + ([["git", "--version"]] if shutil.which("git") else [])
 TIMED = [["/bin/true"], [sys.executable, "-S", "-c", "pass"]]
 ROUNDS = 400 if FULL else 120
-MOST = 1 if FULL else 2   # ms; a crowded machine takes twice as long
+MOST = 1 if FULL else 2   # ms
 
 
 def seconds(command, env):
