@@ -89,6 +89,10 @@ void Executor::reconsider() noexcept {
 
 // The course of which it is the step that is expected, or the first; null: none.
 Course* Executor::follow(const Seen& seen, bool recalled) {
+    if (recalled && courses_.size() == 1) [[likely]] {   // there is no other to be shown it
+        active_->step = active_->follower.go_on(seen);
+        return active_;
+    }
     Course* best = nullptr;
     for (const CoursePointer& c : courses_) {
         c->step = recalled && c.get() == active_ ? c->follower.go_on(seen) : c->follower.at(seen);
@@ -217,9 +221,7 @@ void Executor::tell(Place& place, const char* name, const Seen& seen, pager::Op&
     const std::uint64_t run = was ? was->follower.run() : 0;
     const bool was_following = following_;
     const std::int32_t expected = was && following_ ? was->follower.expected() : 0;
-    const bool alone = recalled && courses_.size() == 1;   // then it is the active one's next step, and there is no other to be shown it
-    Course* now = alone ? was : follow(seen, recalled);
-    if (alone) now->step = now->follower.go_on(seen);
+    Course* now = follow(seen, recalled);
     const bool goes_on = now && now == was && was_following && was->follower.run() == run + 1;
     if (!goes_on) [[unlikely]] {
         if (was_following) recent_ops_.push(was->follower, run, expected);

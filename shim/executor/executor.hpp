@@ -133,12 +133,13 @@ class Executor {
     // What follows has to be told also when on() says no. Some of it makes that be computed again which is dropped; not CUDA_SUCCESS:
     // that could not be done, and what is told of must not happen.
     // Kernels are about to be unloaded: no launch that was kept can be made again, and their handles may be others' from now on.
-    CUresult code_unloading() noexcept {
+    // False: something that they made is still dropped, and they have to stay.
+    bool code_unloading() noexcept {
         replay::Replayer* const replayer = replayer_.load(std::memory_order_acquire);
-        if (!replayer) return CUDA_SUCCESS;
-        const CUresult result = replayer->keeps() ? restore_now() : CUDA_SUCCESS;
+        if (!replayer) return true;
+        const bool restored = !replayer->keeps() || restore_now() == CUDA_SUCCESS || !replayer->owes();   // else waiting failed: nothing runs there any more
         forget_functions();
-        return result;
+        return restored;
     }
     // A stream waits for a value, or for the host: another stream or thread may order what it runs, whichever was told first.
     void gating() noexcept {

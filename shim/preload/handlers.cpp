@@ -138,8 +138,8 @@ void initialised() noexcept {
 bool code_unloading() noexcept {
     Session* s = Session::get();
     executor::Executor* const plan = s ? s->executor() : nullptr;
-    const bool may = !plan || plan->code_unloading() == CUDA_SUCCESS;
-    if (!may) UDNNMEM_LOG_ONCE(info, "kernels that the program unloads stay loaded: there is no memory to compute again now what they made");
+    const bool may = !plan || plan->code_unloading();
+    if (!may) UDNNMEM_LOG_ONCE(info, "kernels that the program unloads stay loaded: what they made and was dropped cannot be computed again now");
     return may;
 }
 

@@ -124,7 +124,8 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
             if (Touches* all = seen.touches()) name_led(p, w, *all);
             if (!op.count && !op.everything) {
                 if (!op.loose_count) return submit();
-                if (const CUresult result = plan ? std::exchange(plan, nullptr)->untold() : CUDA_SUCCESS; result != CUDA_SUCCESS) return result;   // the recorder is not told of it either
+                if (plan)
+                    if (const CUresult result = std::exchange(plan, nullptr)->untold(); result != CUDA_SUCCESS) return result;   // the recorder is not told of it either
             }
             if (plan || seen.touches()) shape = shape_of(w);
             if (plan) place = plan->before(name_of(w), shape, op, may_know ? &words : nullptr);
