@@ -27,7 +27,8 @@ CUresult Executor::replay_for(const Place& place, pager::Op& op, const replay::L
     }
     if (replayer.any()) {
         if (place.breaks) result = replayer.restore_all(false, place.epoch);
-        else if (rows && !rows->first_replay.empty())
+        else if (op.stray_count) result = replayer.restore_readers(led_to(op), op.stream);
+        if (!place.breaks && rows && !rows->first_replay.empty())
             for (std::uint32_t i = rows->first_replay[k]; i < rows->first_replay[k + 1] && result == CUDA_SUCCESS; ++i) {
                 // Memory is taken at the plan's pace by what is computed again, too; the op itself then need not wait once more.
                 if (op.takes) device_->wait_for_pace(std::exchange(op.paced_by, nullptr), op.paced_number);
@@ -35,20 +36,43 @@ CUresult Executor::replay_for(const Place& place, pager::Op& op, const replay::L
             }
     }
     if (result == CUDA_SUCCESS) result = replayer.follow_replays(op);   // a proof copies what it names
-    if (result == CUDA_SUCCESS && rows && !rows->kept.empty() && rows->kept[k]) replayer.keep(place.course->known, place.step, place.epoch, source, op.stream);
+    if (result == CUDA_SUCCESS && rows && !rows->kept.empty() && rows->kept[k] && !op.stray_count) replayer.keep(place.course->known, place.step, place.epoch, place.op, source, op.stream);
     if (proves_.load(std::memory_order_relaxed)) {
         std::lock_guard lock(proof_mutex_);
         if (proving_ && proving_ != place.course) proving_->proof->lost(op.stream);
-        else if (proving_) proving_->proof->before(place.step, source, op.stream);
+        else if (proving_) proving_->proof->before(place.step, source, op.stream, op.stray_count);
     }
     return result;
 } catch (...) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+// The allocations that stray words lead the op to.
+std::vector<CUdeviceptr> Executor::led_to(const pager::Op& op) {
+    std::vector<CUdeviceptr> bases;
+    for (std::uint32_t i = 0; i < op.stray_count && i < pager::Op::kFewLoose; ++i)
+        if (const pager::Buffer* const b = pager_.find(op.strays[i]))
+            if (const auto there = b->device->allocation_at(op.strays[i])) bases.push_back(there->base);
+    return bases;
+}
+
+// With mutex_ held. An op with stray words may be using what they lead to in any way. So its launch is not kept; what reads that is
+// computed again before it, and nothing is dropped that would be made of it from here on (Replayer::may_drop()). False: not all that
+// it may be using is known.
+bool Executor::note_strays(const Place& place, const pager::Op& op) {
+    if (op.stray_count > pager::Op::kFewLoose || gates_.load()) return false;   // behind gates the order of telling is not that of running
+    for (std::uint32_t i = 0; i < op.stray_count; ++i) {
+        pager::Buffer* const b = pager_.find(op.strays[i]);
+        if (b && b->device->holds_addresses(b, op.strays[i])) return false;
+    }
+    for (const CUdeviceptr base : led_to(op)) led_[base] = place.op;
+    if (place.step != Follower::nowhere && active_->rows() && !active_->rows()->kept.empty()) active_->strayed(place.step);
+    return true;
+}
+
 // With mutex_ held, of an op that was placed: what compute_again() has to know.
 void Executor::note_epoch(Place& place, const pager::Op& op, bool goes_on) {
-    place.breaks = !goes_on || place.step == 0 || op.everything || op.loose_count || replayer_.load()->owes();
+    place.breaks = !goes_on || place.step == 0 || op.everything || replayer_.load()->owes() || (op.stray_count && !note_strays(place, op));
     // In a slab only what the op was given counts, where that is listed.
     const bool listed = op.small_count <= pager::Op::kFewSmall;
     for (std::uint32_t i = 0; i < op.count; ++i) place.breaks |= op.buffers[i]->table.load(std::memory_order_relaxed) && !(op.buffers[i]->slab && listed);
@@ -60,6 +84,7 @@ void Executor::note_epoch(Place& place, const pager::Op& op, bool goes_on) {
     place.breaks = place.breaks || !follows_small();
     if (place.breaks) {
         ++epoch_;
+        led_.clear();
         if (active_) active_->small.forget();
     }
     place.epoch = epoch_;
@@ -71,11 +96,11 @@ void Executor::note_epoch(Place& place, const pager::Op& op, bool goes_on) {
 }
 
 // With mutex_ held, last of what before() does: whoever has a turn gives it up in replay_for().
-void Executor::take_turn(Place& place) noexcept {
+void Executor::take_turn(Place& place, const pager::Op& op) noexcept {
     place.after = turns_.taken();
     const Rows* const rows = place.rows.get();
     const auto k = static_cast<std::size_t>(place.step);
-    const bool due = place.breaks || (rows && !rows->first_replay.empty() && rows->first_replay[k] < rows->first_replay[k + 1]);
+    const bool due = place.breaks || op.stray_count || (rows && !rows->first_replay.empty() && rows->first_replay[k] < rows->first_replay[k + 1]);
     if (due && replayer_.load()->any()) place.turn = turns_.take();
 }
 
@@ -84,7 +109,7 @@ bool Executor::may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t
     if (entry.replay < 0 || !replayer_ || !active_->proven || active_->discarded || !drops_) return false;
     const Rows::Replay& replay = rows.replays[static_cast<std::size_t>(entry.replay)];
     if (step >= replay.before) return false;
-    const auto may = replayer_.load()->may_drop(active_->known, replay.slice, entry.buffer, b, used, epoch_);
+    const auto may = replayer_.load()->may_drop(active_->known, replay.slice, entry.buffer, b, used, epoch_, led_);
     if (may == replay::Replayer::Drop::tries) whole_ = false;   // it stays, and that takes its time
     return may == replay::Replayer::Drop::yes;
 }

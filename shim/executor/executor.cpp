@@ -187,7 +187,7 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
     Place place;
     std::lock_guard lock(mutex_);
     if (courses_.empty() || (!device_ && !find_device())) {
-        if (replayer_) place.breaks = true, place.epoch = ++epoch_, take_turn(place);
+        if (replayer_) place.breaks = true, place.epoch = ++epoch_, take_turn(place, op);
         return place;
     }
     tell(place, name, {shape, movable(op)}, op, false);
@@ -257,16 +257,15 @@ void Executor::tell(Place& place, const char* name, const Seen& seen, pager::Op&
     if (!following_) {
         if (!replayer_) return;
         note_epoch(place, op, false);
-        return take_turn(place);
+        return take_turn(place, op);
     }
     active_->followed_at = ops_;
-    active_->strays |= op.loose_count > 0;
     active_->streams.set(active_->sequence.steps[static_cast<std::size_t>(step)].stream, op.stream);
     if (step == 0) begin_iteration();
     clock_ = clock_of(step);
     if (replayer_) note_epoch(place, op, goes_on);
     if (active_->rows()) look_ahead(place, seen, op, recalled);
-    if (place.epoch) take_turn(place);
+    if (place.epoch) take_turn(place, op);
 }
 
 // For an op of a plan: when its buffers are used next, which of them is missing, and how far ahead of the device it may be.

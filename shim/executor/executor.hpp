@@ -231,7 +231,7 @@ class Executor {
     void end_proof(Course& course, bool resumed);
     void look_at_trials();
     void plan_without_denied(Course& course);
-    bool strays(Course& course);
+    void look_at_strays(Course& course);
     bool followed_of_late(const Course& course);
     // stored.cpp
     void load();
@@ -250,6 +250,7 @@ class Executor {
 
     // dropping.cpp: the launch path's, without a lock ...
     CUresult replay_for(const Place& place, pager::Op& op, const replay::LaunchSource* source) noexcept;
+    std::vector<CUdeviceptr> led_to(const pager::Op& op);
     std::uint64_t new_epoch();
     void releasing_now(CUdeviceptr address, CUstream stream, bool in_order) noexcept;
     CUresult restore_now(bool waits = true) noexcept;
@@ -257,7 +258,8 @@ class Executor {
     CUresult restore_beside_capture(bool waits) noexcept;
     // ... and under mutex_.
     void note_epoch(Place& place, const pager::Op& op, bool goes_on);
-    void take_turn(Place& place) noexcept;
+    bool note_strays(const Place& place, const pager::Op& op);
+    void take_turn(Place& place, const pager::Op& op) noexcept;
     bool may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, std::uint64_t used);
     // iterations.cpp: the launch path's, under mutex_.
     void begin_iteration();
@@ -339,6 +341,7 @@ class Executor {
     CoursePointer whole_graphs_;                    // the sequence for whose sake graphs are launched node by node; null: they never were
     bool drops_ = true;                             // once it is false nothing is dropped any more
     std::uint64_t epoch_ = 1;                       // launches kept in another one are of no use
+    replay::Led led_;                               // in this one
     Turns turns_{std::chrono::seconds(12)};         // taken under mutex_, waited for without, for longer than a replay waits for memory
 
     std::unique_ptr<replay::Replayer> replayer_owner_;

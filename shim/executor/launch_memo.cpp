@@ -31,7 +31,7 @@ void LaunchMemos::note(std::int32_t step, const LaunchWords& launch, const pager
     m.there = false;
     if (m.tries == kTries) return;
     ++m.tries;
-    const bool listed = !op.everything && op.more.empty() && op.overwrites.empty() && !op.loose_count && op.small_count <= pager::Op::kFewSmall;
+    const bool listed = !op.everything && op.more.empty() && op.overwrites.empty() && !op.stray_count && op.small_count <= pager::Op::kFewSmall;
     if (!listed || !std::all_of(op.buffers, op.buffers + op.count, [](const pager::Buffer* b) { return bool{b->live}; })) return;
     const std::size_t words = launch.count();
     if (!words || words > LaunchWords::most) return;

@@ -50,7 +50,6 @@ Course::Stage Executor::begin_proof(Course& course) {
         return Course::Stage::planned;
     }
     if (!settings_.recompute) return Course::Stage::planned;
-    if (strays(course)) return Course::Stage::planned;
     std::lock_guard proof(proof_mutex_);
     make_replayer();
     for (const CoursePointer& c : courses_)
@@ -145,10 +144,17 @@ void Executor::plan_without_denied(Course& course) {
     if (course.stage == Course::Stage::planned || course.stage == Course::Stage::improving) course.stage = Course::Stage::proven;
 }
 
-// With mutex_ held. Whether ops of the course may be using more than is known: then what was dropped is never sure of what it is made of.
-bool Executor::strays(Course& course) {
-    if (course.strays) settings_.say("sequence " + std::to_string(course.id) + " is not run again: its kernels may be using memory that nothing but stray words leads to");
-    return course.strays;
+// What can be kept in few iterations is no use to a plan.
+void Executor::look_at_strays(Course& course) {
+    std::unique_lock lock(mutex_);
+    const std::vector<std::int32_t> steps = course.take_stray_steps();
+    if (steps.empty()) return;
+    const std::shared_ptr<replay::Known> known = course.known;
+    lock.unlock();
+    replayer_.load()->refuse(*known, steps, replay::why_stray);
+    lock.lock();
+    settings_.say("sequence " + std::to_string(course.id) + ": kernel " + course.sequence.steps[static_cast<std::size_t>(steps[0])].name + " " + replay::why_stray + (steps.size() > 1 ? ", as are " + std::to_string(steps.size() - 1) + " other ops" : "") + ": not run again");
+    plan_without_denied(course);
 }
 
 // For the trace file (profiler/trace/README.md): what each op names and was not seen to write, by the run's numbers of buffers.

@@ -22,7 +22,7 @@ bool SmallPlaces::follow(std::int32_t k, const pager::Op& op, pager::DevicePager
     std::uint64_t named[pager::Op::kFewSmall];   // without repeats, as the sequence has them
     std::uint32_t count = 0;
     for (std::uint32_t i = 0; i < op.small_count; ++i) {
-        const auto there = device.allocation_at(op.small[i]);
+        const auto there = op.is_stray(op.small[i]) ? std::nullopt : device.allocation_at(op.small[i]);
         if (!there || std::find(named, named + count, there->id) != named + count) continue;
         if (count == step.small || !is(program_.uses[step.first + step.movable + count], there->id)) return false;
         named[count++] = there->id;

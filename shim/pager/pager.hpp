@@ -41,6 +41,8 @@ struct Op {
     static constexpr std::uint32_t kFewLoose = 8;
     std::uint32_t loose_count = 0;
     Buffer* loose[kFewLoose];              // named by words that are addresses perhaps: reachable is enough, be it in host memory
+    std::uint32_t stray_count = 0;         // such words; more than kFewLoose: not all are listed
+    CUdeviceptr strays[kFewLoose];         // they, also where they lead to what is named firmly, or to a slab
     std::vector<StreamSlot*> also;         // streams beside `stream` that parts of it run on
     static constexpr std::uint32_t kFewSmall = 32;
     std::uint32_t small_count = 0;         // addresses named in slabs; more than kFewSmall: not all are listed
@@ -67,6 +69,15 @@ struct Op {
     void name_loosely(Buffer* b) {
         if (loose_count < kFewLoose) loose[loose_count++] = b;
         else name(b);
+    }
+    void note_stray(CUdeviceptr word) {
+        if (stray_count < kFewLoose) strays[stray_count] = word;
+        if (stray_count <= kFewLoose) ++stray_count;
+    }
+    bool is_stray(CUdeviceptr word) const {
+        for (std::uint32_t i = 0; i < stray_count && i < kFewLoose; ++i)
+            if (strays[i] == word) return true;
+        return false;
     }
     void name_in_slab(CUdeviceptr at) {
         if (small_count < kFewSmall) small[small_count] = at;

@@ -98,6 +98,7 @@ constexpr std::size_t kNoParameter = SIZE_MAX;
         return known;
     }
     if (!known) return false;
+    n.op.note_stray(word);
     if (b->slab) n.op.name(b), n.op.name_in_slab(word);
     else if (holds("stray")) n.op.name_loosely(b);
     return true;
@@ -305,6 +306,11 @@ void name_part(const Naming& n, const Work& whole, const Work& work) {
 }  // namespace
 
 void name_accesses(pager::Pager& pager, const Work& work, pager::Op& op, Touches* touches, std::span<const Span> own) { name_part({pager, op, touches, own}, work, work); }
+
+bool is_stray(const char* kernel, std::size_t offset) {
+    const StrayWords::Offsets* const strays = g_stray_words.of(kernel);
+    return strays && std::find(strays->begin(), strays->end(), offset) != strays->end();
+}
 
 bool leads_by_chance(const char* kernel, std::uint16_t word) {
     if (!g_stray_words.varies(kernel, word)) return false;

@@ -19,6 +19,9 @@ using Touches = std::vector<profiler::Touch>;
 // in `touches`). `own`: memory outside the arena that nothing but the whole op of which `work` is a part has filled.
 void name_accesses(pager::Pager& pager, const interpose::Work& work, pager::Op& op, Touches* touches = nullptr, std::span<const interpose::Span> own = {});
 
+// Whether the word at that offset of its parameters is known as one that cannot be used as an address (stray_words.hpp).
+bool is_stray(const char* kernel, std::size_t offset);
+
 // Whether that word inside a structure, which leads elsewhere where the kernel is launched again for the same, is one that the kernel
 // cannot be using as an address: so it counts from now on (stray_words.hpp).
 bool leads_by_chance(const char* kernel, std::uint16_t word);

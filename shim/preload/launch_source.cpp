@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "interpose/kernel_code.hpp"
+#include "shim/preload/accesses.hpp"
 
 namespace udnnmem::preload {
 namespace {
@@ -73,6 +74,8 @@ bool WorkLaunch::may_steer(std::uint32_t offset) const {
 }
 
 bool WorkLaunch::may_leave_out(std::uint32_t offset) const { return work_.launch && interpose::kernel_code(work_.launch->layout->name).scattered.count(offset); }
+
+bool WorkLaunch::stray(std::uint32_t offset) const { return work_.launch && is_stray(work_.launch->layout->name, offset); }
 
 bool WorkLaunch::inspected() const { return !work_.launch || interpose::kernel_code(work_.launch->layout->name).writes_known; }
 

@@ -15,6 +15,7 @@ class WorkLaunch final : public replay::LaunchSource {
     bool may_write(std::uint32_t offset) const override;
     bool may_steer(std::uint32_t offset) const override;
     bool may_leave_out(std::uint32_t offset) const override;
+    bool stray(std::uint32_t offset) const override;
     bool inspected() const override;
     std::uint64_t code() const override;
     bool copy(replay::Launch& out) const override;

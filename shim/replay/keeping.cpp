@@ -16,7 +16,7 @@ static bool is_the_proven_one(KnownOp& op, const LaunchSource& source) {
     return true;
 }
 
-bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, const LaunchSource* source, CUstream stream) {
+bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, std::uint64_t number, const LaunchSource* source, CUstream stream) {
     std::lock_guard lock(mutex_);
     KnownOp& op = known->ops[static_cast<std::size_t>(k)];
     op.captured = 0;
@@ -32,14 +32,14 @@ bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::ui
         // Of another size, or elsewhere in it, what lies behind the proven part is nobody's to copy or to compute again, and whoever frees it is not heard.
         if (use.movable ? b->base != word - o.delta || b->bytes != use.bytes : !is_whole(word - o.delta, use.bytes)) return false;
     }
-    if (!op.named_alike() || work_.leads_elsewhere(op)) return false;
+    if (!op.named_alike() || work_.leads_elsewhere(op, *source)) return false;
     // What never differed between proofs must not differ now.
     std::size_t next = 0;
     for (std::size_t i = 0; i < now.size(); ++i) {
         if (next < op.operands.size() && op.operands[next].at == i) {
             i += sizeof(CUdeviceptr) - 1;
             ++next;
-        } else if (!op.varies[i] && now[i] != op.proved_with[i]) {
+        } else if (!op.varies[i] && now[i] != op.proved_with[i] && !source->stray(static_cast<std::uint32_t>(i / sizeof(CUdeviceptr) * sizeof(CUdeviceptr)))) {
             return false;
         }
     }
@@ -49,6 +49,7 @@ bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::ui
     keeps_.store(true);
     op.captured = iteration;
     op.frees_then = frees_;
+    op.number = number;
     return true;
 }
 

@@ -56,7 +56,8 @@ struct KnownOp {
     std::uint64_t code = 0;          // ... an earlier run, and it ran this (LaunchSource::code()); of what is not proven, too
     std::vector<char> proved_with;   // the arguments of the first proof
     Launch launch;                   // of the iteration `captured`
-    std::uint64_t captured = 0, frees_then = 0;   // when `launch` was kept: the iteration, and frees so far
+    std::uint64_t captured = 0, frees_then = 0;   // when `launch` was kept: the iteration, and frees so far ...
+    std::uint64_t number = 0;        // ... and the op's, of all that were told
     std::uint64_t submitted = 0;     // the last iteration in which the driver has the op: not yet, though kept, while it waits for memory
     void note_submitted(std::uint64_t iteration) { std::atomic_ref(submitted).store(iteration, std::memory_order_relaxed); }
     bool was_submitted(std::uint64_t iteration) { return std::atomic_ref(submitted).load(std::memory_order_relaxed) == iteration; }
@@ -85,6 +86,11 @@ struct Known {
 // run. True: some were.
 bool deny(Known& known, const std::set<std::uint64_t>& codes);
 inline constexpr const char* why_denied = "gave other bits when it was run again later";
+inline constexpr const char* why_stray = "is led to other memory by stray words too often";
+
+// Allocations (by their base) that stray words (pager::Op::strays) have led ops to, which may have been using them in any way; the last
+// op that was, by its number.
+using Led = std::unordered_map<CUdeviceptr, std::uint64_t>;
 
 // Of the ops of a slice those, in order, that some of its buffers need; and what they read that none of them makes.
 struct Part {

@@ -40,6 +40,9 @@ class LaunchSource {
     virtual bool may_steer(std::uint32_t offset) const = 0;
     // Whether it writes there only where, or when, what is in memory says so: what it leaves out at one time it may not at others.
     virtual bool may_leave_out(std::uint32_t offset) const = 0;
+    // Whether what lies there is no address that it uses, whatever it leads to, as long as that is no memory of the program's
+    // (pager::Op::strays). Quick.
+    virtual bool stray(std::uint32_t offset) const = 0;
     // Whether its code was read, and says all that it may write, and what steers it. Where not, may_write() and may_leave_out() say what is
     // known, and may_steer() says yes.
     virtual bool inspected() const = 0;

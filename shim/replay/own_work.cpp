@@ -87,7 +87,7 @@ bool OwnWork::is_address(std::uint64_t word) const {
     return word >= 4096 && ask && ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, word) == CUDA_SUCCESS && type;
 }
 
-bool OwnWork::leads_elsewhere(const KnownOp& op) const {
+bool OwnWork::leads_elsewhere(const KnownOp& op, const LaunchSource& source) const {
     const auto word_at = [](const std::vector<char>& bytes, std::size_t at) {
         std::uint64_t word;
         std::memcpy(&word, bytes.data() + at, sizeof word);
@@ -101,7 +101,7 @@ bool OwnWork::leads_elsewhere(const KnownOp& op) const {
                 continue;
             }
             const std::uint64_t word = word_at(op.launch.arguments, at);
-            if (word != word_at(op.proved_with, at) && is_address(word)) return true;
+            if (word != word_at(op.proved_with, at) && is_address(word) && !source.stray(static_cast<std::uint32_t>(at))) return true;
         }
     return false;
 }

@@ -53,7 +53,7 @@ class OwnWork {
     // Whether `word` is an address of memory, managed or not.
     bool is_address(std::uint64_t word) const;
     // Whether what op.launch is given leads to memory that the first proof knew nothing of.
-    bool leads_elsewhere(const KnownOp& op) const;
+    bool leads_elsewhere(const KnownOp& op, const LaunchSource& source) const;
 
     // `dropped`: part of a replay, which may copy what it has made so far.
     CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream, bool dropped = false);

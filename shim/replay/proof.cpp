@@ -62,6 +62,8 @@ Proof::Proof(OwnWork& work, Known& known) : work_(work), memory_(work.pager().an
     std::vector<char> seen = known.program.lasts;
     for (const std::int32_t b : known.program.uses) fresh_.push_back(!std::exchange(seen[static_cast<std::size_t>(b)], true));
     known_.ops.resize(known.program.steps.size());
+    tried_.resize(known_.ops.size());
+    left_out_.resize(known_.ops.size());
 }
 
 void Proof::lost(CUstream stream) {
@@ -94,6 +96,7 @@ const char* Proof::look(std::int32_t k, const LaunchSource& source) {
     for (const auto& [offset, size] : op.launch.parameters)
         for (std::size_t at = (offset + kWord - 1) / kWord * kWord; at + kWord <= offset + size; at += kWord) {
             const std::uint64_t word = word_at(op.launch.arguments, at);
+            if (source.stray(static_cast<std::uint32_t>(at))) continue;
             pager::Buffer* const b = pager.find(word);
             if (!b) {
                 if (work_.is_address(word)) return "is given memory that is not managed";
@@ -144,7 +147,7 @@ const char* Proof::prepare(std::int32_t k, const LaunchSource& source, CUstream 
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
     if (const char* why = source.tied()) return why;
     if (op.launch.kind != op.kind || op.launch.function != op.proved || op.launch.arguments.size() != op.proved_with.size()) return "is launched in another way at times";
-    if (!op.named_alike() || work_.leads_elsewhere(op)) return "is given memory at times that it is not given at others";
+    if (!op.named_alike() || work_.leads_elsewhere(op, source)) return "is given memory at times that it is not given at others";
     note_varying(op);
     for (std::uint32_t u = 0; u < op.uses.size(); ++u) {
         CUdeviceptr base = op.base(u), copy = 0;
@@ -192,7 +195,7 @@ void Proof::give_back(CUstream stream) {
     copies_.clear();
 }
 
-void Proof::before(std::int32_t k, const LaunchSource* source, CUstream stream) {
+void Proof::before(std::int32_t k, const LaunchSource* source, CUstream stream, bool strays) {
     if (state_ == kQueued || state_ == kOver) return;
     give_back(stream);   // of an op that was refused
     if (k == 0) {
@@ -201,6 +204,7 @@ void Proof::before(std::int32_t k, const LaunchSource* source, CUstream stream) 
         next_ = 0;
         begun_ = false;
         streams_ = 0;
+        std::fill(left_out_.begin(), left_out_.end(), false);
     }
     if (state_ != kRuns) return;
     if (k != next_ || begun_) {
@@ -210,7 +214,8 @@ void Proof::before(std::int32_t k, const LaunchSource* source, CUstream stream) 
     begun_ = true;
     life_ = work_.pager().streams().slot(stream).life;
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
-    if (!tries(op)) return;
+    left_out_[static_cast<std::size_t>(k)] = strays;
+    if (!tries(static_cast<std::size_t>(k))) return;
     if (!source || !source->copy(op.launch)) op.refused = "is no kernel launch whose arguments are known";
     else if (!op.looked_at) op.refused = round_ < 0 ? look(k, *source) : "was not tried from the beginning";
     if (!op.refused) op.refused = prepare(k, *source, stream);
@@ -225,7 +230,7 @@ void Proof::after(std::int32_t k, CUstream stream) {
     }
     ++next_;
     KnownOp& op = known_.ops[static_cast<std::size_t>(k)];
-    if (tries(op) && round_ >= 0) op.refused = repeat(k, stream);
+    if (tries(static_cast<std::size_t>(k)) && round_ >= 0) op.refused = repeat(k, stream);
     give_back(stream);
     pager::StreamTable& streams = work_.pager().streams();
     streams_ |= streams.slot(stream).bit();
@@ -239,7 +244,8 @@ void Proof::evaluate() {
     begun_rounds_ = 0;
     for (std::size_t k = 0; k < known_.ops.size(); ++k) {
         KnownOp& op = known_.ops[k];
-        if (!tries(op)) continue;
+        if (!tries(k)) continue;
+        tried_[k] = true;
         bool writes = false;
         for (std::uint32_t u = 0; u < op.uses.size() && !op.refused; ++u) {
             KnownOp::Use& use = op.uses[u];
@@ -264,8 +270,21 @@ void Proof::evaluate() {
         if (!op.refused && !writes && round_ >= 0) op.refused = "was not seen to write anything";
         if (!op.refused && round_ + 1 == (op.inspected ? rounds : rounds_uninspected)) op.proven = true, op.trials = op.inspected ? 0 : KnownOp::most_trials;
     }
+    const auto is_any_due = [this] {
+        for (std::size_t k = 0; k < known_.ops.size(); ++k)
+            if (is_due(k)) return true;
+        return false;
+    };
+    if (is_any_due() && again_++ < kMostAgain) {
+        state_ = kWaits;
+        return;
+    }
+    for (std::size_t k = 0; k < known_.ops.size(); ++k)
+        if (is_due(k)) known_.ops[k].refused = why_stray;
     ++round_;
-    const bool more = round_ < rounds_uninspected && std::any_of(known_.ops.begin(), known_.ops.end(), [this](const KnownOp& op) { return tries(op); });
+    again_ = 0;
+    std::fill(tried_.begin(), tried_.end(), false);
+    const bool more = round_ < rounds_uninspected && is_any_due();
     state_ = round_ < rounds || more ? kWaits : kOver;
     done_ = state_ == kOver;
 }

@@ -41,8 +41,9 @@ class Proof {
     Proof& operator=(const Proof&) = delete;
 
     // The op of step `k` is about to be submitted to `stream`; then was. A step out of order, or one that was not submitted in the
-    // end, begins the round anew.
-    void before(std::int32_t k, const LaunchSource* source, CUstream stream);
+    // end, begins the round anew. `strays`: it may be using more than it was proven with, for stray words of it lead to something. Such
+    // an op is tried in another iteration, which the round goes on for.
+    void before(std::int32_t k, const LaunchSource* source, CUstream stream, bool strays = false);
     void after(std::int32_t k, CUstream stream);
     // The program left the iteration, by an op on `stream`.
     void lost(CUstream stream);
@@ -70,7 +71,8 @@ class Proof {
     struct Answers {
         Answer before, after, again;
     };
-    bool tries(const KnownOp& op) const { return !op.refused && (round_ < rounds || !op.inspected); }
+    bool is_due(std::size_t k) const { return !known_.ops[k].refused && !tried_[k] && (round_ < rounds || !known_.ops[k].inspected); }
+    bool tries(std::size_t k) const { return is_due(k) && !left_out_[k]; }
     const char* look(std::int32_t k, const LaunchSource& source);
     const char* prepare(std::int32_t k, const LaunchSource& source, CUstream stream);
     const char* repeat(std::int32_t k, CUstream stream);
@@ -85,6 +87,10 @@ class Proof {
     int round_ = -1;
     int begun_rounds_ = 0;               // since the last that was whole
     static constexpr int kMostRounds = 16;   // that may be lost one after the other: each costs what it has copied and run again
+    std::vector<char> tried_;            // per step: in this round; ...
+    std::vector<char> left_out_;         // ... not in this iteration
+    int again_ = 0;                      // iterations that the round took, beside the first
+    static constexpr int kMostAgain = 8;
     std::int32_t next_ = 0;
     bool begun_ = false;                 // between before() and after() of next_
     std::uint64_t number_ = 0, streams_ = 0;

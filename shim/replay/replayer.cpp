@@ -55,7 +55,7 @@ void Replayer::purge() {
     note_any();
 }
 
-Replayer::Drop Replayer::may_drop(std::shared_ptr<Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t used, std::uint64_t iteration) {
+Replayer::Drop Replayer::may_drop(std::shared_ptr<Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t used, std::uint64_t iteration, const Led& led) {
     if (!slice || !has(slice->buffers, logical)) return Drop::no;
     std::unique_lock lock(mutex_, std::defer_lock);
     while (!lock.try_lock()) {   // the caller has a lock that those want whose memory a replay may be waiting for
@@ -76,18 +76,27 @@ Replayer::Drop Replayer::may_drop(std::shared_ptr<Known> known, std::shared_ptr<
     const Part& part = found->second;
     if (fresh) found->second = part_for(*known, *slice, {logical});
     bool makes_it = false, tries = false;
-    std::uint64_t frees_then = UINT64_MAX, made_then = 0;
+    std::uint64_t frees_then = UINT64_MAX, made_then = 0, first = UINT64_MAX;
     for (const std::int32_t k : part.ops) {
         KnownOp& op = known->ops[static_cast<std::size_t>(k)];
         if (!op.proven || op.captured != iteration || !op.was_submitted(iteration)) return Drop::no;
         tries |= !known->needed && op.trials > 0;
         frees_then = std::min(frees_then, op.frees_then);
+        first = std::min(first, op.number);
         for (std::uint32_t u = 0; u < op.uses.size(); ++u) {
             if (!op.uses[u].writes || op.uses[u].buffer != logical || pager_.find(op.base(u)) != b) continue;
             makes_it = true;
             made_then = std::max(made_then, op.frees_then);
         }
     }
+    const auto is_led_to = [&](CUdeviceptr at) {
+        const auto found = led.find(at);
+        return found != led.end() && found->second > first;
+    };
+    if (!led.empty())   // between two of its ops, or since then
+        for (const std::int32_t k : part.ops)
+            for (std::uint32_t u = 0; u < known->ops[static_cast<std::size_t>(k)].uses.size(); ++u)
+                if (is_led_to(known->ops[static_cast<std::size_t>(k)].base(u))) return Drop::no;
     for (const Part::Input& input : part.inputs) {
         const CUdeviceptr at = known->ops[static_cast<std::size_t>(input.op)].base(input.use);
         if (const auto freed = freed_.find(at); freed != freed_.end() && freed->second > frees_then) return Drop::no;
@@ -279,14 +288,19 @@ CUresult Replayer::compute(pager::Buffer* b, CUstream stream) {
     return run(*known, *slice, stream);
 }
 
+// What was not dropped so far is not dropped any more. Goes on to the next one.
+void Replayer::call_off(Entries::iterator& at) {
+    if (!at->first->dropped.load()) device_.cancel_drops(at->first);
+    if (!at->first->dropped.load()) at = entries_.erase(at);
+    else ++at;
+}
+
 CUresult Replayer::replay(const Slice& slice, CUstream stream) {
     std::lock_guard lock(mutex_);
-    // What was not dropped so far is not dropped any more: from here on what the slice reads may go.
-    for (auto it = entries_.begin(); it != entries_.end();) {
-        if (it->second.slice.get() == &slice && !it->first->dropped.load()) device_.cancel_drops(it->first);
-        if (it->second.slice.get() == &slice && !it->first->dropped.load()) it = entries_.erase(it);
+    // From here on what the slice reads may go.
+    for (auto it = entries_.begin(); it != entries_.end();)
+        if (it->second.slice.get() == &slice) call_off(it);
         else ++it;
-    }
     if (!untried_.empty()) try_out(slice, stream);
     note_any();
     for (auto it = entries_.begin(); it != entries_.end(); ++it) {
@@ -296,6 +310,22 @@ CUresult Replayer::replay(const Slice& slice, CUstream stream) {
         return on_a_stream(stream, [&](CUstream on) { return run(*known, *kept, on); });
     }
     return CUDA_SUCCESS;
+}
+
+CUresult Replayer::restore_readers(const std::vector<CUdeviceptr>& addresses, CUstream stream) {
+    const auto is_reader = [&](const auto& e) { return std::any_of(addresses.begin(), addresses.end(), [&](CUdeviceptr at) { return reads(e.second, at); }); };
+    std::lock_guard lock(mutex_);
+    erase_untried(is_reader);   // a trial would compare with what it never was
+    for (auto it = entries_.begin(); it != entries_.end();)
+        if (is_reader(*it)) call_off(it);
+        else ++it;
+    note_any();
+    for (CUresult result = CUDA_SUCCESS;;) {
+        auto at = entries_.begin();
+        while (at != entries_.end() && !(is_reader(*at) && current(at))) ++at;
+        if (at == entries_.end() || result != CUDA_SUCCESS) return result;
+        result = on_a_stream(stream, [&](CUstream on) { return compute(at->first, on); });
+    }
 }
 
 CUresult Replayer::restore(pager::Buffer* b, CUstream stream, bool waits) {

@@ -3,9 +3,10 @@
 //
 // Invariants
 //   - A buffer is dropped only while the program follows the iteration that the slice was proven in, and every op of the slice
-//     was submitted in this very iteration, which keeps its launch, and nothing that it read was freed since. Before the
-//     program leaves the iteration, or does what nobody can follow, or frees what a slice reads, everything that depends on
-//     it is computed again (restore_all(), freed()).
+//     was submitted in this very iteration, which keeps its launch, and nothing that it read was freed since, or may have been
+//     written by an op that a stray word has led there (Led). Before the program leaves the iteration, or does what nobody can
+//     follow, or frees what a slice reads, or may write there so, everything that depends on it is computed again (restore_all(),
+//     freed(), restore_readers()).
 //   - A slice writes the dropped buffers and scratch memory, nothing else of the program's.
 //   - Replays go to the stream of the op that needs them; where none does, to a stream of our own. The
 //     program's own events know nothing of them: what is done on another stream with a buffer that a replay reads or writes
@@ -51,8 +52,9 @@ class Replayer final : public pager::Restorer {
 
     OwnWork& work() { return work_; }
 
-    // The op of step `k` is about to be submitted to `stream`: its launch is kept, with what it reads that may change. False: it is not the op that was proven.
-    bool keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, const LaunchSource* source, CUstream stream);
+    // The op of step `k`, the `number`-th of all, is about to be submitted to `stream`: its launch is kept, with what it reads that may
+    // change. False: it is not the op that was proven. No stray word of it leads anywhere.
+    bool keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, std::uint64_t number, const LaunchSource* source, CUstream stream);
 
     // Of what an earlier run knew: whether the kernel of step `k` is the one that ran then. Where one is not, what was seen of those
     // before says nothing for now: it may overwrite what they work on. In the first iteration it may be the same still: not all images
@@ -63,7 +65,7 @@ class Replayer final : public pager::Restorer {
     // Whether `b`, in the place of logical buffer `logical` and last used by op `used`, may be dropped: then the slice is remembered until
     // it was replayed, or another op has used it. `tries`: no, but the slice is tried where it would be replayed. Waits for no replay.
     enum class Drop { no, yes, tries };
-    Drop may_drop(std::shared_ptr<Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t used, std::uint64_t iteration);
+    Drop may_drop(std::shared_ptr<Known> known, std::shared_ptr<const Slice> slice, std::int32_t logical, pager::Buffer* b, std::uint64_t used, std::uint64_t iteration, const Led& led);
     // Replays the slice if any of its buffers is dropped, and tries it if any was to be.
     CUresult replay(const Slice& slice, CUstream stream);
     // What came out of the trials so far, once the device is done with them; what was wrong is denied. By the thread that plans.
@@ -81,6 +83,12 @@ class Replayer final : public pager::Restorer {
     std::set<std::uint64_t> denied();
     std::size_t denials();
     void deny(const std::set<std::uint64_t>& codes);   // by an earlier run
+
+    // An op that is about to be submitted to `stream` may write to the allocations at these addresses: what reads them is neither dropped
+    // nor will be.
+    CUresult restore_readers(const std::vector<CUdeviceptr>& addresses, CUstream stream);
+    // Too many launches of these steps are none that can be kept: proven no more. By the thread that plans.
+    void refuse(Known& known, const std::vector<std::int32_t>& steps, const char* why);
 
     CUresult restore(pager::Buffer* b, CUstream stream, bool waits) override;
     std::string why_stopped() override;
@@ -177,6 +185,7 @@ class Replayer final : public pager::Restorer {
         const std::size_t lane_;
     };
     static bool reads(const Entry& e, CUdeviceptr at) { return std::find(e.inputs.begin(), e.inputs.end(), at) != e.inputs.end(); }
+    void call_off(Entries::iterator& at);
     bool current(Entries::iterator at) const { return at->first->dropped.load() && at->first->id == at->second.id; }
     bool takes_replays(CUstream stream) const;
     template <class Work>

@@ -13,6 +13,11 @@ bool deny(Known& known, const std::set<std::uint64_t>& codes) {
     return any;
 }
 
+void Replayer::refuse(Known& known, const std::vector<std::int32_t>& steps, const char* why) {
+    std::lock_guard lock(mutex_);
+    for (const std::int32_t k : steps) known.ops[static_cast<std::size_t>(k)].proven = false, known.ops[static_cast<std::size_t>(k)].refused = why;
+}
+
 // Where there is no trial to be had, the check after each replay has to do: it counts as one.
 void Replayer::not_tried(const Entry& entry) {
     if (trials_.size() < kMostTried / 2)   // the rest is for those that are compared

@@ -118,11 +118,11 @@ TEST_CASE("a launch that its words do not tell all of has no memo", "[memo]") {
     CHECK_FALSE(noted(silent, naming(p, {a})));
     CHECK_FALSE(noted(Words({}), naming(p, {a})));
     CHECK_FALSE(noted(Words(std::vector<std::uint64_t>(LaunchWords::most + 1)), naming(p, {a})));
-    pager::Op anything = naming(p, {a}), loose = naming(p, {a}), many = naming(p, {a}), over = naming(p, {a}), small = naming(p, {a});
+    pager::Op anything = naming(p, {a}), stray = naming(p, {a}), many = naming(p, {a}), over = naming(p, {a}), small = naming(p, {a});
     anything.everything = true;
     CHECK_FALSE(noted(words, anything));
-    loose.name_loosely(p.at(a));
-    CHECK_FALSE(noted(words, loose));
+    stray.note_stray(a);
+    CHECK_FALSE(noted(words, stray));
     many.more.push_back(p.at(a));
     CHECK_FALSE(noted(words, many));
     over.overwrites.push_back(p.at(a));

@@ -44,7 +44,8 @@ struct Dropped {
         REQUIRE(p.launch(1, {at}, 5) == CUDA_SUCCESS);
         p.pager->streams().mark_tails();
         pager::Buffer* const b = p.at(at);
-        REQUIRE(replayer.may_drop(known, slice, 0, b, b->last_use, kIteration) == Replayer::Drop::yes);
+        REQUIRE(replayer.may_drop(known, slice, 0, b, b->last_use, kIteration, {{at, 1}}) == Replayer::Drop::no);   // a stray word led an op there, after the launches that make it
+        REQUIRE(replayer.may_drop(known, slice, 0, b, b->last_use, kIteration, {{at, 0}}) == Replayer::Drop::yes);
         const pager::Order order{pager::Order::Kind::drop, b, b->id, b->last_use};
         p.device->order(&order, 1);
         REQUIRE(Paged::soon([&] { return b->dropped.load(); }));
@@ -64,6 +65,7 @@ struct OneAddress final : LaunchSource {
     bool may_write(std::uint32_t) const override { return false; }
     bool may_steer(std::uint32_t) const override { return false; }
     bool may_leave_out(std::uint32_t) const override { return false; }
+    bool stray(std::uint32_t) const override { return false; }
     bool inspected() const override { return false; }
     std::uint64_t code() const override { return 7; }
     bool copy(Launch& out) const override {
@@ -132,7 +134,7 @@ TEST_CASE("a launch is kept that is given small memory as it was when it was pro
     Replayer replayer(*p.pager, *p.device, 1);
     const auto kept = [&](CUdeviceptr at) {
         given.address = at;
-        return replayer.keep(known, 0, kIteration, &given, stream_of(1));
+        return replayer.keep(known, 0, kIteration, 1, &given, stream_of(1));
     };
     CHECK(kept(whole));
     CHECK_FALSE(kept(whole + 64));

@@ -67,6 +67,9 @@ extern "C" __global__ void over(unsigned* begin, unsigned* end, unsigned salt) {
 
 struct Inside { unsigned tag; const unsigned* from; unsigned long long pad; unsigned* to; };
 extern "C" __global__ void by_struct(Inside s, unsigned count, unsigned salt) { EACH(i) s.to[i] = mix(s.from[i], salt + s.tag); }
+// Works on what the third word leads to as well, if `salt` says so.
+struct Led { unsigned tag; const unsigned* from; unsigned* other; unsigned* to; };
+extern "C" __global__ void led(Led s, unsigned count, unsigned salt) { EACH(i) { s.to[i] = mix(s.from[i], salt % 4096 + s.tag); if (salt >= 4096) s.other[i] = mix(s.other[i], salt); } }
 extern "C" __global__ void aliasing(unsigned* out, const unsigned* a, const unsigned* b, unsigned* again, unsigned count, unsigned salt) { EACH(i) { if (i % 2) out[i] = mix(a[i], salt); else again[i] = mix(b[i], salt); } }
 
 // The loss' side: in place, and no two of them commute.

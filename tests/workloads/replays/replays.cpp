@@ -134,6 +134,21 @@ struct Chain {
     CHECK(cuMemsetD32Async(at, value, bytes / 4, stream));
   }
 
+  // Beside the two an old address, of freed memory first; from some iteration on now and then of memory that is there, and at times the
+  // kernel works on that.
+  void launch_led(CUdeviceptr from, CUdeviceptr to, int l, unsigned back) {
+    const unsigned n = 64 * static_cast<unsigned>(iteration) + 2 * static_cast<unsigned>(l) + back;
+    CUdeviceptr other = 0;
+    bool works = false;
+    if (!n) CHECK(cuMemAlloc(&other, g_words * 4)), CHECK(cuMemFree(other));
+    if (iteration > 24 && !drawn(11, n, 8)) {
+      const unsigned which = drawn(12, n, static_cast<unsigned>(l) + 2);
+      other = which ? x[which - 1] : extra;
+      works = which && drawn(13, n, 2);
+    }
+    launch("led", std::array<unsigned long long, 4>{3, from, other, to}, g_words, salt + (works ? 4096 : 0));
+  }
+
   void forward(int l) {
     const CUdeviceptr in = x[l], out = x[l + 1];
     salt = static_cast<unsigned>(l);
@@ -180,6 +195,7 @@ struct Chain {
       const CUdeviceptr others[] = {input, in, out};
       launch("by_struct", std::array<unsigned long long, 4>{3, in, n % (kLayers + 1) == 5 ? others[n / 7 % 3] : n % 3 ? 0x1234567 : 0, out}, g_words, salt);
     }
+    else if (kind == "led") launch_led(in, out, l, 0);
     else if (kind == "aliasing") launch("aliasing", out, in, in, out, g_words, salt);
     else if (kind == "address") activation(l ? "undo_address" : "address", in, out);
     else if (kind == "much_shared") {
@@ -562,6 +578,7 @@ struct Chain {
       if (kind == "helper" && l == 1) back_with_helper();
       else launch(kind == "address" ? "back_address" : "back", into, x[l], g_words, static_cast<unsigned>(l));
       if (in_streams()) back_beside(l);
+      if (kind == "led") launch_led(gradient, wide, l, 1);
       if (kind != "loader" && kind != "held" && kind != "held_longer" && kind != "reaper") CHECK(cuMemFreeAsync(x[l], stream));
     }
     if (kind == "held" || kind == "held_longer") free_held();
