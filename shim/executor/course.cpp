@@ -57,11 +57,11 @@ std::int64_t settled(const std::vector<std::int64_t>& times) {
 }  // namespace
 
 Course::Course(int number, Sequence&& learned, pager::Pager& pager)
-    : id(number), sequence(std::move(learned)), longest(longest_op(sequence)), bytes(bytes_of(sequence)), follower(sequence), memos(sequence.steps.size()), small(sequence.program), watch(std::make_unique<WriteWatch>(pager, sequence)), ways_(1), actual_(sequence.steps.size()), strays_(sequence.steps.size()), shortest_(times_of(sequence)), guessed_(guesses_of(sequence)) {}
+    : id(number), sequence(std::move(learned)), longest(longest_op(sequence)), bytes(bytes_of(sequence)), follower(sequence), memos(sequence.steps.size()), small(sequence.program), watch(std::make_unique<WriteWatch>(pager, sequence)), ways_(1), actual_(sequence.steps.size()), differed_(sequence.steps.size()), shortest_(times_of(sequence)), guessed_(guesses_of(sequence)) {}
 
 Course::Course(int number, Sequence&& learned, profiler::Trace&& was_seen, std::shared_ptr<replay::Known> was_known, std::shared_ptr<const Rows> rows)
     : id(number), sequence(std::move(learned)), longest(longest_op(sequence)), bytes(bytes_of(sequence)), follower(sequence, true), memos(sequence.steps.size()), small(sequence.program), restored(true), stored(true), stage(Stage::planned), seen(std::move(was_seen)), known(std::move(was_known)), proven(known != nullptr),
-      ways_(1), next_(std::move(rows)), actual_(sequence.steps.size()), strays_(sequence.steps.size()), shortest_(times_of(sequence)), guessed_(guesses_of(sequence)) {}
+      ways_(1), next_(std::move(rows)), actual_(sequence.steps.size()), differed_(sequence.steps.size()), shortest_(times_of(sequence)), guessed_(guesses_of(sequence)) {}
 
 std::uint64_t Course::fingerprint() const {
     Fingerprint print;
@@ -105,19 +105,19 @@ void Course::begin(std::uint64_t& last_tag) {
         next_ = nullptr;
         if (!way.rows->change.empty()) change(way.rows->change, way.promised);
         measure_anew();
-        strays_.assign(strays_.size(), 0);
-        stray_iterations_ = 0;
+        differed_.assign(differed_.size(), 0);
+        looked_at_ = 0;
     }
-    if (rows() && !rows()->kept.empty()) count_strays();
+    if (rows() && !rows()->replays.empty()) find_differing();
     timed_apart_ = OpClock::apart(sequence.steps.size(), ways_.back().begun++);
 }
 
-void Course::count_strays() {
-    if (++stray_iterations_ < kStrayIterations) return;
-    for (std::size_t k = 0; k < strays_.size(); ++k)
-        if (2 * strays_[k] > kStrayIterations) stray_steps_.push_back(static_cast<std::int32_t>(k));
-    strays_.assign(strays_.size(), 0);
-    stray_iterations_ = 0;
+void Course::find_differing() {
+    if (++looked_at_ < kLookedAt) return;
+    for (std::size_t k = 0; k < differed_.size(); ++k)
+        if (2 * differed_[k] > kLookedAt) differing_.push_back(static_cast<std::int32_t>(k));
+    differed_.assign(differed_.size(), 0);
+    looked_at_ = 0;
 }
 
 // What ops of the way in force do: nothing that was measured so far.

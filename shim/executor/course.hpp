@@ -128,11 +128,11 @@ class Course {
     bool needs_drops() const { return known && known->needed; }
     // A plan was made for it, whatever became of that. The planning thread's.
     bool had_plan() const { return promised.value > 0; }
-    // A launch of the step cannot be kept: stray words of it lead somewhere. Steps that this happens to in most iterations of a plan
-    // that keeps some are told by strays_often(), once.
-    void strayed(std::int32_t step) { ++strays_[static_cast<std::size_t>(step)]; }
-    bool strays_often() const { return !stray_steps_.empty(); }
-    std::vector<std::int32_t> take_stray_steps() { return std::exchange(stray_steps_, {}); }
+    // An op of a plan with replays is not the one that was proven in its place, or may not be: stray words of it lead somewhere. Steps
+    // that this happens to in most iterations are told by differs_often(), once.
+    void differed(std::int32_t step) { ++differed_[static_cast<std::size_t>(step)]; }
+    bool differs_often() const { return !differing_.empty(); }
+    std::vector<std::int32_t> take_differing() { return std::exchange(differing_, {}); }
     // Once for each plan that comes to be worth storing.
     bool newly_worth_storing();
     // The plan that was stored is not to be used; it is planned for anew, once `stage` says so.
@@ -188,8 +188,8 @@ class Course {
     };
     static constexpr std::size_t kAlone = 24;   // iterations, all after one of another course: more than are watched or proved in
 
-    static constexpr std::uint32_t kStrayIterations = 16;
-    void count_strays();
+    static constexpr std::uint32_t kLookedAt = 16;   // iterations, to say what happens in most
+    void find_differing();
     void change(const std::string& what, Nanoseconds promised);
     void measure_anew();
     bool knows_demand() const { return !ways_.front().times[!ways_.back().alone()].empty(); }
@@ -198,9 +198,9 @@ class Course {
     std::shared_ptr<const Rows> next_;
     std::uint32_t timed_apart_ = 1;
     std::vector<Actual> actual_;
-    std::vector<std::uint32_t> strays_;         // per step, ...
-    std::uint32_t stray_iterations_ = 0;        // ... in so many iterations
-    std::vector<std::int32_t> stray_steps_;
+    std::vector<std::uint32_t> differed_;       // per step, how often ...
+    std::uint32_t looked_at_ = 0;               // ... in so many iterations
+    std::vector<std::int32_t> differing_;
     std::vector<std::int64_t> shortest_;        // ns; of each op ...
     std::vector<bool> guessed_;                 // ... which counts for nothing once it is measured
     std::vector<profiler::Adaptation> adaptations_;

@@ -36,7 +36,9 @@ CUresult Executor::replay_for(const Place& place, pager::Op& op, const replay::L
             }
     }
     if (result == CUDA_SUCCESS) result = replayer.follow_replays(op);   // a proof copies what it names
-    if (result == CUDA_SUCCESS && rows && !rows->kept.empty() && rows->kept[k] && !op.stray_count) replayer.keep(place.course->known, place.step, place.epoch, place.op, source, op.stream);
+    if (result == CUDA_SUCCESS && replays(rows) && place.course->known &&
+        replayer.keep(place.course->known, place.step, place.epoch, place.op, rows->kept[k] && !op.stray_count, source, op.stream) == replay::Replayer::Kept::another)
+        result = takes_all(place, op);
     if (proves_.load(std::memory_order_relaxed)) {
         std::lock_guard lock(proof_mutex_);
         if (proving_ && proving_ != place.course) proving_->proof->lost(op.stream);
@@ -56,17 +58,41 @@ std::vector<CUdeviceptr> Executor::led_to(const pager::Op& op) {
     return bases;
 }
 
+// With mutex_ held. Behind gates the order of telling is not that of running.
+void Executor::note_led(const Place& place, const std::vector<CUdeviceptr>& bases) {
+    for (const CUdeviceptr base : bases) led_[base] = gates_.load() ? UINT64_MAX : place.op;
+}
+
+// The op is not the one that was proven: it may write to whatever it names.
+CUresult Executor::takes_all(const Place& place, const pager::Op& op) {
+    replay::Replayer& replayer = *replayer_.load();
+    if (op.small_count > pager::Op::kFewSmall) return replayer.restore_all(false, new_epoch());
+    std::vector<CUdeviceptr> bases = led_to(op);
+    for (std::uint32_t i = 0; i < op.count; ++i)
+        if (!op.buffers[i]->slab) bases.push_back(op.buffers[i]->base);
+    for (const pager::Buffer* b : op.more)
+        if (!b->slab) bases.push_back(b->base);
+    for (std::uint32_t i = 0; i < op.small_count; ++i)
+        if (const auto there = device_->allocation_at(op.small[i])) bases.push_back(there->base);
+    {
+        std::lock_guard lock(mutex_);
+        note_led(place, bases);
+        place.course->differed(place.step);
+    }
+    return replayer.restore_readers(bases, op.stream);
+}
+
 // With mutex_ held. An op with stray words may be using what they lead to in any way. So its launch is not kept; what reads that is
 // computed again before it, and nothing is dropped that would be made of it from here on (Replayer::may_drop()). False: not all that
 // it may be using is known.
 bool Executor::note_strays(const Place& place, const pager::Op& op) {
-    if (op.stray_count > pager::Op::kFewLoose || gates_.load()) return false;   // behind gates the order of telling is not that of running
+    if (op.stray_count > pager::Op::kFewLoose) return false;
     for (std::uint32_t i = 0; i < op.stray_count; ++i) {
         pager::Buffer* const b = pager_.find(op.strays[i]);
         if (b && b->device->holds_addresses(b, op.strays[i])) return false;
     }
-    for (const CUdeviceptr base : led_to(op)) led_[base] = place.op;
-    if (place.step != Follower::nowhere && active_->rows() && !active_->rows()->kept.empty()) active_->strayed(place.step);
+    note_led(place, led_to(op));
+    if (place.step != Follower::nowhere && replays(active_->rows())) active_->differed(place.step);
     return true;
 }
 

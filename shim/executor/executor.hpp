@@ -231,7 +231,7 @@ class Executor {
     void end_proof(Course& course, bool resumed);
     void look_at_trials();
     void plan_without_denied(Course& course);
-    void look_at_strays(Course& course);
+    void look_at_differing(Course& course);
     bool followed_of_late(const Course& course);
     // stored.cpp
     void load();
@@ -251,6 +251,7 @@ class Executor {
     // dropping.cpp: the launch path's, without a lock ...
     CUresult replay_for(const Place& place, pager::Op& op, const replay::LaunchSource* source) noexcept;
     std::vector<CUdeviceptr> led_to(const pager::Op& op);
+    CUresult takes_all(const Place& place, const pager::Op& op);
     std::uint64_t new_epoch();
     void releasing_now(CUdeviceptr address, CUstream stream, bool in_order) noexcept;
     CUresult restore_now(bool waits = true) noexcept;
@@ -258,7 +259,9 @@ class Executor {
     CUresult restore_beside_capture(bool waits) noexcept;
     // ... and under mutex_.
     void note_epoch(Place& place, const pager::Op& op, bool goes_on);
+    void note_led(const Place& place, const std::vector<CUdeviceptr>& bases);
     bool note_strays(const Place& place, const pager::Op& op);
+    static bool replays(const Rows* rows) { return rows && !rows->replays.empty(); }
     void take_turn(Place& place, const pager::Op& op) noexcept;
     bool may_drop(const Rows& rows, const Rows::Entry& entry, std::int32_t step, pager::Buffer* b, std::uint64_t used);
     // iterations.cpp: the launch path's, under mutex_.

@@ -38,7 +38,7 @@ void Executor::begin_iteration() {
     if (whole_ && last_ == active_) active_->took(peak);
     judge_pieces();
     if (!settings_.lie) look_at_memory(*active_);
-    if (active_->strays_often()) wake(advance_waits_);
+    if (active_->differs_often()) wake(advance_waits_);
     if (active_->needs_drops() && !active_->iterations()) look_beside(*active_);
     if (active_->planned_at_once && !stopping_.load()) plan_at_once(*active_);
     if (!settings_.lie && active_->compares_with_demand(last_tag_)) device_->forget_orders();

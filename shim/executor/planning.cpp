@@ -252,7 +252,7 @@ void Executor::work() {
                 if (device_) all = courses_;
             }
             look_at_trials();
-            for (const CoursePointer& c : all) look_at_strays(*c);
+            for (const CoursePointer& c : all) look_at_differing(*c);
             for (const CoursePointer& c : all) polls |= advance(*c);
             polls |= replayer_ && replayer_.load()->tries();
             pager_.answer_memory().collect();

@@ -145,15 +145,15 @@ void Executor::plan_without_denied(Course& course) {
 }
 
 // What can be kept in few iterations is no use to a plan.
-void Executor::look_at_strays(Course& course) {
+void Executor::look_at_differing(Course& course) {
     std::unique_lock lock(mutex_);
-    const std::vector<std::int32_t> steps = course.take_stray_steps();
+    const std::vector<std::int32_t> steps = course.take_differing();
     if (steps.empty()) return;
     const std::shared_ptr<replay::Known> known = course.known;
     lock.unlock();
-    replayer_.load()->refuse(*known, steps, replay::why_stray);
+    replayer_.load()->refuse(*known, steps, replay::why_another);
     lock.lock();
-    settings_.say("sequence " + std::to_string(course.id) + ": kernel " + course.sequence.steps[static_cast<std::size_t>(steps[0])].name + " " + replay::why_stray + (steps.size() > 1 ? ", as are " + std::to_string(steps.size() - 1) + " other ops" : "") + ": not run again");
+    settings_.say("sequence " + std::to_string(course.id) + ": kernel " + course.sequence.steps[static_cast<std::size_t>(steps[0])].name + " " + replay::why_another + (steps.size() > 1 ? ", as are " + std::to_string(steps.size() - 1) + " other ops" : "") + ": not run again");
     plan_without_denied(course);
 }
 

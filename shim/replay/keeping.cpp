@@ -16,41 +16,50 @@ static bool is_the_proven_one(KnownOp& op, const LaunchSource& source) {
     return true;
 }
 
-bool Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, std::uint64_t number, const LaunchSource* source, CUstream stream) {
-    std::lock_guard lock(mutex_);
-    KnownOp& op = known->ops[static_cast<std::size_t>(k)];
-    op.captured = 0;
-    if (iteration < iteration_) return false;   // another thread has begun a new one
-    if (!op.proven || !source || source->tied() || !source->copy(op.launch) || !is_the_proven_one(op, *source) || op.launch.arguments.size() != op.proved_with.size()) return false;
+// Whether it is the op that was proven: then `op.launch` is its launch.
+Replayer::Kept Replayer::compare(KnownOp& op, const LaunchSource& source) {
+    if (source.tied() || !source.copy(op.launch) || !is_the_proven_one(op, source) || op.launch.arguments.size() != op.proved_with.size()) return Kept::another;
     std::vector<char>& now = op.launch.arguments;
     for (const Operand& o : op.operands) {
         CUdeviceptr word;
         std::memcpy(&word, now.data() + o.at, sizeof word);
         pager::Buffer* const b = pager_.find(word);
         const KnownOp::Use& use = op.uses[o.use];
-        if (!b || b->slab == use.movable || device_.escaped(b, word)) return false;
+        if (!b || b->slab == use.movable) return Kept::another;
+        if (device_.escaped(b, word)) return Kept::no;
         // Of another size, or elsewhere in it, what lies behind the proven part is nobody's to copy or to compute again, and whoever frees it is not heard.
-        if (use.movable ? b->base != word - o.delta || b->bytes != use.bytes : !is_whole(word - o.delta, use.bytes)) return false;
+        if (use.movable ? b->base != word - o.delta || b->bytes != use.bytes : !is_whole(word - o.delta, use.bytes)) return Kept::another;
     }
-    if (!op.named_alike() || work_.leads_elsewhere(op, *source)) return false;
-    // What never differed between proofs must not differ now.
+    if (!op.named_alike() || work_.leads_elsewhere(op, source)) return Kept::another;
+    // What never differed between proofs must not differ now. Code that was read says what it writes, whatever its numbers are.
     std::size_t next = 0;
     for (std::size_t i = 0; i < now.size(); ++i) {
         if (next < op.operands.size() && op.operands[next].at == i) {
             i += sizeof(CUdeviceptr) - 1;
             ++next;
-        } else if (!op.varies[i] && now[i] != op.proved_with[i] && !source->stray(static_cast<std::uint32_t>(i / sizeof(CUdeviceptr) * sizeof(CUdeviceptr)))) {
-            return false;
+        } else if (!op.varies[i] && now[i] != op.proved_with[i] && !source.stray(static_cast<std::uint32_t>(i / sizeof(CUdeviceptr) * sizeof(CUdeviceptr)))) {
+            return op.inspected ? Kept::no : Kept::another;
         }
     }
-    if (!save(known, op, stream)) return false;
+    return Kept::yes;
+}
+
+Replayer::Kept Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, std::uint64_t number, bool wanted, const LaunchSource* source, CUstream stream) {
+    std::lock_guard lock(mutex_);
+    KnownOp& op = known->ops[static_cast<std::size_t>(k)];
+    op.captured = 0;
+    if (!op.proven) return Kept::no;   // counts as writing to whatever it names
+    if (!source) return Kept::another;
+    if (const Kept is = compare(op, *source); is != Kept::yes) return is;
+    if (!wanted || iteration < iteration_) return Kept::no;   // another thread has begun a new one
+    if (!save(known, op, stream)) return Kept::no;
     if (iteration != iteration_) freed_.clear();
     iteration_ = iteration;
     keeps_.store(true);
     op.captured = iteration;
     op.frees_then = frees_;
     op.number = number;
-    return true;
+    return Kept::yes;
 }
 
 Replayer::Stored Replayer::is_as_stored(Known& known, std::int32_t k, const LaunchSource* source) {

@@ -86,10 +86,10 @@ struct Known {
 // run. True: some were.
 bool deny(Known& known, const std::set<std::uint64_t>& codes);
 inline constexpr const char* why_denied = "gave other bits when it was run again later";
-inline constexpr const char* why_stray = "is led to other memory by stray words too often";
+inline constexpr const char* why_another = "is too often given what it was not proven with";
 
-// Allocations (by their base) that stray words (pager::Op::strays) have led ops to, which may have been using them in any way; the last
-// op that was, by its number.
+// Allocations (by their base) that ops may have written to without being known to: where stray words led them (pager::Op::strays), what
+// ops named that were others than those that were proven. Each with the last such op, by its number.
 using Led = std::unordered_map<CUdeviceptr, std::uint64_t>;
 
 // Of the ops of a slice those, in order, that some of its buffers need; and what they read that none of them makes.

@@ -280,7 +280,7 @@ void Proof::evaluate() {
         return;
     }
     for (std::size_t k = 0; k < known_.ops.size(); ++k)
-        if (is_due(k)) known_.ops[k].refused = why_stray;
+        if (is_due(k)) known_.ops[k].refused = why_another;
     ++round_;
     again_ = 0;
     std::fill(tried_.begin(), tried_.end(), false);

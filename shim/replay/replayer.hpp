@@ -52,9 +52,10 @@ class Replayer final : public pager::Restorer {
 
     OwnWork& work() { return work_; }
 
-    // The op of step `k`, the `number`-th of all, is about to be submitted to `stream`: its launch is kept, with what it reads that may
-    // change. False: it is not the op that was proven. No stray word of it leads anywhere.
-    bool keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, std::uint64_t number, const LaunchSource* source, CUstream stream);
+    // The op of step `k`, the `number`-th of all, is about to be submitted to `stream`: its launch is kept if it is `wanted`, with what
+    // it reads that may change. `another`: it is not the op that was proven, and may write to whatever it names.
+    enum class Kept { no, yes, another };
+    Kept keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, std::uint64_t number, bool wanted, const LaunchSource* source, CUstream stream);
 
     // Of what an earlier run knew: whether the kernel of step `k` is the one that ran then. Where one is not, what was seen of those
     // before says nothing for now: it may overwrite what they work on. In the first iteration it may be the same still: not all images
@@ -215,6 +216,7 @@ class Replayer final : public pager::Restorer {
     CUresult wait_for(std::uint32_t lanes, CUstream stream);
     bool verify_now();
     bool is_whole(CUdeviceptr at, std::uint64_t bytes);
+    Kept compare(KnownOp& op, const LaunchSource& source);
     void purge();
     bool save(const std::shared_ptr<Known>& known, KnownOp& op, CUstream stream);
     CUresult flip_one(CUdeviceptr at, std::size_t bytes, std::uint64_t nth, CUstream stream);

@@ -134,9 +134,9 @@ TEST_CASE("a launch is kept that is given small memory as it was when it was pro
     Replayer replayer(*p.pager, *p.device, 1);
     const auto kept = [&](CUdeviceptr at) {
         given.address = at;
-        return replayer.keep(known, 0, kIteration, 1, &given, stream_of(1));
+        return replayer.keep(known, 0, kIteration, 1, true, &given, stream_of(1));
     };
-    CHECK(kept(whole));
-    CHECK_FALSE(kept(whole + 64));
-    CHECK_FALSE(kept(shorter));
+    CHECK(kept(whole) == Replayer::Kept::yes);
+    CHECK(kept(whole + 64) == Replayer::Kept::another);
+    CHECK(kept(shorter) == Replayer::Kept::another);
 }

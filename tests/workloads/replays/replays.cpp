@@ -136,17 +136,20 @@ struct Chain {
 
   // Beside the two an old address, of freed memory first; from some iteration on now and then of memory that is there, and at times the
   // kernel works on that.
-  void launch_led(CUdeviceptr from, CUdeviceptr to, int l, unsigned back) {
-    const unsigned n = 64 * static_cast<unsigned>(iteration) + 2 * static_cast<unsigned>(l) + back;
+  struct Led {
     CUdeviceptr other = 0;
     bool works = false;
-    if (!n) CHECK(cuMemAlloc(&other, g_words * 4)), CHECK(cuMemFree(other));
-    if (iteration > 24 && !drawn(11, n, 8)) {
-      const unsigned which = drawn(12, n, static_cast<unsigned>(l) + 2);
-      other = which ? x[which - 1] : extra;
-      works = which && drawn(13, n, 2);
-    }
-    launch("led", std::array<unsigned long long, 4>{3, from, other, to}, g_words, salt + (works ? 4096 : 0));
+  };
+  Led draw_led(int l, unsigned back, int first) {
+    const unsigned n = 64 * static_cast<unsigned>(iteration) + 2 * static_cast<unsigned>(l) + back;
+    Led led;
+    if (iteration == 0) CHECK(cuMemAlloc(&led.other, g_words * 4)), CHECK(cuMemFree(led.other));
+    if (iteration < first || drawn(11, n, 8)) return led;
+    const unsigned which = drawn(12, n, static_cast<unsigned>(l) + 2);
+    return {which ? x[which - 1] : extra, which && drawn(13, n, 2)};
+  }
+  void launch_led(CUdeviceptr from, CUdeviceptr to, const Led& led, unsigned count) {
+    launch("led", std::array<unsigned long long, 4>{3, from, led.other, to}, count, salt + (led.works ? 4096 : 0));
   }
 
   void forward(int l) {
@@ -195,7 +198,7 @@ struct Chain {
       const CUdeviceptr others[] = {input, in, out};
       launch("by_struct", std::array<unsigned long long, 4>{3, in, n % (kLayers + 1) == 5 ? others[n / 7 % 3] : n % 3 ? 0x1234567 : 0, out}, g_words, salt);
     }
-    else if (kind == "led") launch_led(in, out, l, 0);
+    else if (kind == "led") launch_led(in, out, draw_led(l, 0, 25), g_words);
     else if (kind == "aliasing") launch("aliasing", out, in, in, out, g_words, salt);
     else if (kind == "address") activation(l ? "undo_address" : "address", in, out);
     else if (kind == "much_shared") {
@@ -420,7 +423,7 @@ struct Chain {
     ended = 0;
   }
 
-  void make_at_random(unsigned what, CUdeviceptr in, CUdeviceptr& out, unsigned count) {
+  void make_at_random(unsigned what, CUdeviceptr in, CUdeviceptr& out, unsigned count, const Led& led) {
     CHECK(cuMemAllocAsync(&out, g_words * 4, stream));
     const auto kernel = [&](const char* name, CUdeviceptr also) { launch(name, in, out, also, count, salt); };
     switch (what) {
@@ -434,6 +437,7 @@ struct Chain {
       case 7: kernel("pure", extra), launch("aliasing", out, in, in, out, count, salt); break;
       case 8: kernel("self_modifying", extra); break;
       case 9: CHECK(cuMemsetD32Async(out, salt, g_words, stream)), kernel("partial", extra); break;
+      case 10: launch_led(in, out, led, count); break;
       default: kernel("pure", extra); break;
     }
   }
@@ -445,7 +449,7 @@ struct Chain {
   void iterate_at_random() {
     unsigned good[kLayers + 1] = {g_words};   // words of each activation that hold something
     for (unsigned l = 0; l < kLayers; l++) {
-      const unsigned from = l - drawn(0, l, std::min(l, 3u) + 1), what = drawn(2, l, 11);
+      const unsigned from = l - drawn(0, l, std::min(l, 3u) + 1), what = drawn(2, l, 12);
       const unsigned count = drawn(1, l, 4) ? good[from] : std::max(good[from] / 2, 1024u);
       good[l + 1] = what == 1 || what == 2 || what == 9 ? g_words : count;
       salt = l;
@@ -453,7 +457,9 @@ struct Chain {
       (what == 8 ? writes : reads).push_back(x[from]);
       (what == 4 || what == 5 ? writes : reads).push_back(extra);
       if (what == 6) writes.push_back(wide);
-      ordered(reads, writes, [&] { make_at_random(what, x[from], x[l + 1], count); });
+      const Led led = what == 10 ? draw_led(static_cast<int>(l), 0, 4) : Led();
+      if (led.works) writes.push_back(led.other);
+      ordered(reads, writes, [&] { make_at_random(what, x[from], x[l + 1], count, led); });
       if (ended) uses[x[l + 1]].written = {events[ended - 1]};
     }
     for (unsigned l = kLayers; l > 0; l--) {
@@ -578,7 +584,7 @@ struct Chain {
       if (kind == "helper" && l == 1) back_with_helper();
       else launch(kind == "address" ? "back_address" : "back", into, x[l], g_words, static_cast<unsigned>(l));
       if (in_streams()) back_beside(l);
-      if (kind == "led") launch_led(gradient, wide, l, 1);
+      if (kind == "led") launch_led(gradient, wide, draw_led(l, 1, 25), g_words);
       if (kind != "loader" && kind != "held" && kind != "held_longer" && kind != "reaper") CHECK(cuMemFreeAsync(x[l], stream));
     }
     if (kind == "held" || kind == "held_longer") free_held();
