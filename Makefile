@@ -67,8 +67,13 @@ CHECK_SUITES :=
 CHECK_NEEDS :=
 BENCHES :=
 
-# VARIANT=breakable compiles what sees its switches, and takes the rest from the build without a variant.
-BREAKABLE := $(addsuffix %,interpose/ shim/executor/ shim/ipc/ shim/pager/ shim/preload/ shim/replay/)
+# VARIANT=breakable compiles what sees its switches, by what the build without a variant wrote down, and takes the rest from there.
+ifeq ($(VARIANT),breakable)
+  BREAKABLE := $(patsubst $(BUILD)/obj/%.d,%,$(shell grep -rlE --include='*.d' 'shim/pager/(rules|checked)\.hpp|interpose/own_calls\.hpp' $(BUILD)/obj))
+  ifeq ($(BREAKABLE),)
+    $(error VARIANT=breakable: $(BUILD)/obj is empty: run `make` first)
+  endif
+endif
 unchanged = $(if $(filter breakable,$(VARIANT)),$(filter-out $(BREAKABLE),$(1)))
 objects = $(patsubst %,$(B)/obj/%.o,$(filter-out $(call unchanged,$(1)),$(1))) $(patsubst %,$(BUILD)/obj/%.o,$(call unchanged,$(1)))
 
@@ -90,11 +95,15 @@ DEPENDENCIES += $(patsubst %,$(B)/obj/%.d,$(2))
 endef
 program = $(eval $(call program_rule,$(1),$(strip $(2)),$(strip $(3)),$(4)))
 
+# The sources of a unit test are compiled as one: each would take longer to read the headers that they share.
 define unit_test_rule
+$(B)/gen/tests/unit-$(1).cpp: FORCE
+	@mkdir -p $$(@D)
+	@printf '#include "%s"\n' $(2) | cmp -s - $$@ || printf '#include "%s"\n' $(2) > $$@
 TEST_SUITES += $(B)/tests/unit-$(1)
 TEST_NEEDS += $(B)/tests/unit-$(1)
 endef
-unit_test = $(call program,tests/unit-$(1),$(2),$(3) catch_main,$(4))$(eval $(call unit_test_rule,$(1)))
+unit_test = $(call program,tests/unit-$(1),$(B)/gen/tests/unit-$(1).cpp,$(3) catch_main,$(4))$(eval $(call unit_test_rule,$(1),$(2)))
 
 DEPENDENCIES :=
 ifneq ($(filter-out $(SETUP_FREE_GOALS),$(or $(MAKECMDGOALS),all)),)
@@ -102,7 +111,7 @@ include $(sort $(wildcard */module.mk */*/module.mk */*/*/module.mk))
 endif
 
 # What takes longer to compile than it ever runs; and the library that is broken on purpose.
-QUICK := $(addsuffix %,shim/cli/ tests/catch_main tests/e2e/ tests/gpu/ tests/interpose/ tests/pager/ tests/policy/ tests/softgpu/driver_test tests/softgpu/ptx/test/ tests/unit/ tests/workloads/replays/) $(if $(filter breakable,$(VARIANT)),$(BREAKABLE))
+QUICK := $(addsuffix %,shim/cli/ tests/catch_main tests/e2e/ tests/gpu/ tests/interpose/ tests/pager/ tests/policy/ tests/softgpu/driver_test tests/softgpu/ptx/test/ tests/workloads/replays/ $(B)/gen/tests/) $(if $(filter breakable,$(VARIANT)),$(BREAKABLE))
 
 $(B)/obj/%.cpp.o: %.cpp
 	@mkdir -p $(@D)
@@ -187,5 +196,6 @@ help: ## this list
 
 
 
-.PHONY: all browser test check sanitised test-real bench demo install uninstall staged tarball wheel clean help
+FORCE:
+.PHONY: FORCE all browser test check sanitised test-real bench demo install uninstall staged tarball wheel clean help
 .DELETE_ON_ERROR:

@@ -113,6 +113,9 @@ struct Limits {
     bool always_land = false;
 };
 
+// For what must not happen meanwhile.
+inline void a_while() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
+
 struct Paged {
     explicit Paged(Limits);
     ~Paged();

@@ -18,7 +18,7 @@ using Word = HashSums::Word;
 
 namespace {
 
-constexpr int kTrials = 1 << 18, kBits = 16, kMost = 6;   // times what chance has, which is kTrials >> kBits
+constexpr int kTrials = 1 << 18, kBits = 16, kMostByChance = 6;   // times what chance has, which is kTrials >> kBits
 
 HashSums sums_of(Word place, Word first, Word other_place, Word second) {
     HashSums s;
@@ -78,7 +78,7 @@ TEST_CASE("changes of two words show in every part of the hash") {
     for (const auto& [holds, make] : contents)
         for (const auto& [how, change] : changes) {
             INFO(holds << ", " << how);
-            CHECK(unnoticed(make, change) <= kMost * (kTrials >> kBits));
+            CHECK(unnoticed(make, change) <= kMostByChance * (kTrials >> kBits));
         }
 }
 

@@ -9,8 +9,8 @@ using namespace udnnmem::pager;
 using namespace udnnmem::pager::test;
 
 namespace {
+
 constexpr int kForGood = 1'000'000;
-void a_while() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
 
 struct Planned : Paged {
     explicit Planned(Limits limits) : Paged(limits) { device->plan_step(1, 1'000'000); }

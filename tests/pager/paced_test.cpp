@@ -36,7 +36,7 @@ struct Following : Paged {
     StreamSlot* by = nullptr;
     std::uint64_t number = 0;
 };
-void a_while() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
+
 }  // namespace
 
 TEST_CASE("a launch that its plan holds back keeps no other from its memory") {

@@ -13,7 +13,7 @@ using namespace udnnmem::pager::test;
 
 namespace {
 
-constexpr int kStreams = 4;
+constexpr int kStreamsUsed = 4;
 constexpr std::size_t kSmall = granule / 2;
 
 std::size_t units_of(std::size_t bytes) { return bytes / SlabAllocator::kUnit + 1; }
@@ -31,7 +31,7 @@ struct Model {
     CUdeviceptr word = p.allocate(1);
     std::map<CUdeviceptr, std::size_t> live;   // units
     std::vector<Freed> freed;                  // oldest first
-    bool busy[kStreams + 1] = {};
+    bool busy[kStreamsUsed + 1] = {};
 
     CUdeviceptr take(std::size_t bytes, int stream) {
         CUdeviceptr at = 0;
@@ -51,7 +51,7 @@ struct Model {
     bool pending(const Freed& f) const { return !f.after.empty(); }
     void free(CUdeviceptr at, int stream) {
         Freed f{at, live.at(at), stream, {}};
-        for (int s = 1; s <= kStreams; ++s)
+        for (int s = 1; s <= kStreamsUsed; ++s)
             if (busy[s]) f.after.push_back(s);
         live.erase(at);
         freed.push_back(f);
@@ -78,7 +78,7 @@ TEST_CASE("small allocations are used again by their own stream at once, by othe
     std::mt19937 draw(seed);
     const std::size_t sizes[] = {1, 255, 256, 300, 700, 1000, 4096, 9000, kSmall - 1};
     for (int i = 0; i < 1500; ++i) {
-        const int stream = static_cast<int>(draw() % (kStreams + 1));
+        const int stream = static_cast<int>(draw() % (kStreamsUsed + 1));
         const unsigned what = draw() % 100;
         if (what < 48) m.take(sizes[draw() % std::size(sizes)], stream);
         else if (what < 94 && !m.live.empty()) m.free(std::next(m.live.begin(), static_cast<std::ptrdiff_t>(draw() % m.live.size()))->first, stream);
@@ -87,7 +87,7 @@ TEST_CASE("small allocations are used again by their own stream at once, by othe
         if (i % 10 == 0) REQUIRE(m.p.device->is_valid() == "");
     }
     // All of it comes back, and each slab is whole again: one that has given nothing yet has room for the largest.
-    for (int s = 1; s <= kStreams; ++s) m.let_go(s);
+    for (int s = 1; s <= kStreamsUsed; ++s) m.let_go(s);
     while (!m.live.empty()) m.free(m.live.begin()->first, 0);
     const std::size_t made = m.p.device->memory().frames;
     const std::size_t slabs = made / granule - 2;   // beside the hasher's and the word's

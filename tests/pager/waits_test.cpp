@@ -8,12 +8,6 @@ using namespace udnnmem;
 using namespace udnnmem::pager;
 using namespace udnnmem::pager::test;
 
-namespace {
-
-void a_while() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
-
-}  // namespace
-
 TEST_CASE("host memory that was not to be had for a moment is asked for again") {
     const bool lands = GENERATE(false, true);
     Paged p({.device = 6, .host = 16, .lands = lands});

@@ -8,6 +8,6 @@ $(B)/softgpu-test/%.ptx: tests/softgpu/ptx/test/%.cu tests/softgpu/ptx/test/shar
 	@echo "  nvcc  $<"
 	@$(NVCC) -ptx -arch=compute_75 -std=c++17 --fmad=false -o $@ $<
 
-FLAGS_tests_softgpu_ptx_test_ = -ffp-contract=off -frounding-math -fwrapv
+$(call objects,$(B)/gen/tests/unit-ptx.cpp): CXXFLAGS += -ffp-contract=off -frounding-math -fwrapv
 $(call unit_test,ptx,$(addprefix tests/softgpu/ptx/test/,arithmetic_test.cpp execution_test.cpp instruction_test.cpp refusal_test.cpp),softgpu_ptx)
 $(B)/tests/unit-ptx: | $(B)/softgpu-test/kernels.ptx

@@ -174,6 +174,8 @@ TEST_CASE("what was followed joins a passage in the streams that it ran in") {
     CHECK(streams.of(1 << 20) == 1 << 20);
 }
 
+namespace {
+
 // 20 layers were followed for an iteration and ten ops.
 struct Halfway {
     Halfway() {
@@ -185,6 +187,8 @@ struct Halfway {
     Follower follower{sequence};
     std::deque<pager::Buffer> first, second;
 };
+
+}  // namespace
 
 TEST_CASE_METHOD(Halfway, "a transient is the same one throughout an iteration, or it is lost") {
     // Step 10 made from what step 3 has left instead of step 9.
@@ -210,6 +214,8 @@ TEST_CASE_METHOD(Halfway, "what is another buffer of the iteration is no transie
     }
 }
 
+namespace {
+
 // The network's sequence as the next run reads it, and the activations of that run.
 struct StoredNetwork {
     explicit StoredNetwork(int layers) : net(layers), sequence(net.sequence()) {
@@ -221,6 +227,8 @@ struct StoredNetwork {
     Sequence sequence;
     std::deque<pager::Buffer> mine;
 };
+
+}  // namespace
 
 TEST_CASE("nor is it in the first iteration of a sequence that an earlier run stored") {
     StoredNetwork stored(20);

@@ -59,7 +59,7 @@ std::string told(IterationFinder::Chance chance, std::uint16_t high = 40, int se
 
 bool is_not_found(const std::string& text) { return text.find("\"searched\"") != std::string::npos; }
 
-Trace parsed(const std::string& lines) {
+Trace read_back(const std::string& lines) {
     auto trace = parse_trace("lines", "{\"kind\":\"header\",\"schema\":1,\"name\":\"made up\"}\n" + lines);
     REQUIRE(trace);
     return *trace;
@@ -69,7 +69,7 @@ Trace parsed(const std::string& lines) {
 
 TEST_CASE("what a word inside a structure leads to by chance hides no iteration") {
     std::set<std::pair<const char*, std::uint16_t>> asked;
-    const Trace trace = parsed(told([&](const char* kernel, std::uint16_t word) { return asked.insert({kernel, word}), word == 8 || word == 40; }));
+    const Trace trace = read_back(told([&](const char* kernel, std::uint16_t word) { return asked.insert({kernel, word}), word == 8 || word == 40; }));
     CHECK(asked == std::set<std::pair<const char*, std::uint16_t>>{{kKernel, 8}, {kKernel, 40}});
     REQUIRE(trace.ops.size() == 1 + kLayers);
     for (const TraceOp& op : trace.ops)

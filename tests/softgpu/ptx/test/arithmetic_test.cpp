@@ -14,7 +14,6 @@ using namespace softgpu::ptx;
 using namespace softgpu::ptx::test;
 
 namespace {
-Program load_kernels(Device& d) { return Program(d, {read_file(build_folder() + "/softgpu-test/kernels.ptx")}); }
 
 template <class T>
 std::vector<T> integers(std::mt19937_64& random, std::size_t n) {

@@ -127,4 +127,7 @@ inline LaunchDims dims(std::uint32_t grid, std::uint32_t block, std::uint32_t sh
     return d;
 }
 
+// kernels.cu.
+inline Program load_kernels(Device& d, Options o = {}) { return Program(d, {read_file(build_folder() + "/softgpu-test/kernels.ptx")}, o); }
+
 }  // namespace softgpu::ptx::test

@@ -18,7 +18,6 @@ using namespace softgpu::ptx;
 using namespace softgpu::ptx::test;
 
 namespace {
-Program load_kernels(Device& d, Options o = {}) { return Program(d, {read_file(build_folder() + "/softgpu-test/kernels.ptx")}, o); }
 
 std::vector<float> ramp(std::size_t n, float scale) {
     std::vector<float> v(n);

@@ -6,9 +6,9 @@ using namespace softgpu::ptx;
 using namespace softgpu::ptx::test;
 
 namespace {
-const std::string head = ".version 8.0\n.target sm_75\n.address_size 64\n";
+const std::string prologue = ".version 8.0\n.target sm_75\n.address_size 64\n";
 std::string kernel(const std::string& body) {
-    return head + ".visible .entry k(.param .u64 k_p) {\n.reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .f32 %f<9>;\n" + body + "\nret; }\n";
+    return prologue + ".visible .entry k(.param .u64 k_p) {\n.reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .f32 %f<9>;\n" + body + "\nret; }\n";
 }
 std::string refusal(const std::string& text) {
     auto m = load(text, {});
@@ -39,9 +39,9 @@ TEST_CASE("malformed texts are refused", "[ptx]") {
             INFO(text);
             CHECK_FALSE(refusal(text).empty());
         }
-    CHECK_FALSE(refusal(head + ".global .b8 x[99999999999];").empty());
-    CHECK_FALSE(refusal(head + ".global .u32 x[2] = {1, 2, 3};").empty());
-    CHECK_FALSE(refusal(head + ".global .u64 x = nobody;").empty());
+    CHECK_FALSE(refusal(prologue + ".global .b8 x[99999999999];").empty());
+    CHECK_FALSE(refusal(prologue + ".global .u32 x[2] = {1, 2, 3};").empty());
+    CHECK_FALSE(refusal(prologue + ".global .u64 x = nobody;").empty());
     std::string deep = kernel("");
     deep.insert(deep.find("ret;"), std::string(100000, '{'));
     CHECK_FALSE(refusal(deep).empty());
@@ -57,11 +57,11 @@ TEST_CASE("what looks like PTX", "[ptx]") {
 
 TEST_CASE("several texts link to one module", "[ptx]") {
     Device device;
-    const std::string one = head + ".extern .func (.param .b32 r) twice (.param .b32 a);\n.extern .global .u32 shared_word;\n"
+    const std::string one = prologue + ".extern .func (.param .b32 r) twice (.param .b32 a);\n.extern .global .u32 shared_word;\n"
                                    ".visible .entry k(.param .u64 k_p) { .reg .b32 %r<9>; .reg .b64 %d<9>; .param .b32 a; .param .b32 r;\n"
                                    "ld.param.u64 %d1, [k_p]; ld.global.u32 %r1, [shared_word]; st.param.b32 [a], %r1; call (r), twice, (a); ld.param.b32 %r2, [r];\n"
                                    "st.global.u32 [%d1], %r2; ret; }\n";
-    const std::string two = head + ".visible .global .u32 shared_word = 21;\n.visible .func (.param .b32 r) twice (.param .b32 a) { .reg .b32 %r<9>;\n"
+    const std::string two = prologue + ".visible .global .u32 shared_word = 21;\n.visible .func (.param .b32 r) twice (.param .b32 a) { .reg .b32 %r<9>;\n"
                                    "ld.param.b32 %r1, [a]; add.u32 %r2, %r1, %r1; st.param.b32 [r], %r2; ret; }\n";
     Program program(device, {one, two});
     const auto out = device.upload(std::vector<int>(1));
@@ -73,10 +73,10 @@ TEST_CASE("several texts link to one module", "[ptx]") {
 TEST_CASE("a result that is declared in one text and not defined in the other is undefined, an argument is refused", "[ptx]") {
     Device device;
     auto caller = [](const std::string& declared, const std::string& called) {
-        return head + ".extern .func " + declared + ";\n.visible .entry k(.param .u64 k_p) { .reg .b32 %r<9>; .reg .b64 %d<9>; .param .b64 a; .param .b32 r;\n"
+        return prologue + ".extern .func " + declared + ";\n.visible .entry k(.param .u64 k_p) { .reg .b32 %r<9>; .reg .b64 %d<9>; .param .b64 a; .param .b32 r;\n"
                       "ld.param.u64 %d1, [k_p]; st.param.b64 [a], %d1; " + called + " ld.param.b32 %r2, [r]; st.global.u32 [%d1+4], %r2; ret; }\n";
     };
-    const std::string set = head + ".visible .func set (.param .b64 a) { .reg .b32 %r<9>; .reg .b64 %d<9>;\n"
+    const std::string set = prologue + ".visible .func set (.param .b64 a) { .reg .b32 %r<9>; .reg .b64 %d<9>;\n"
                                    "ld.param.b64 %d1, [a]; mov.u32 %r1, 5; st.global.u32 [%d1], %r1; ret; }\n";
     Program program(device, {caller("(.param .b32 r) set (.param .b64 a)", "call (r), set, (a);"), set});
     const auto out = device.upload(std::vector<int>(2));
@@ -90,7 +90,7 @@ TEST_CASE("a result that is declared in one text and not defined in the other is
 
 TEST_CASE("the address of an array's element", "[ptx]") {
     Device device;
-    Program program(device, {head + ".visible .entry k(.param .u64 k_p) { .reg .b32 %r<9>; .reg .b64 %d<9>; .shared .align 4 .u32 s[8];\n"
+    Program program(device, {prologue + ".visible .entry k(.param .u64 k_p) { .reg .b32 %r<9>; .reg .b64 %d<9>; .shared .align 4 .u32 s[8];\n"
                                     "ld.param.u64 %d1, [k_p]; mov.u64 %d2, s[3]; mov.u64 %d3, s; sub.s64 %d4, %d2, %d3; st.global.u32 [%d1], %d4;\n"
                                     "mov.u32 %r1, 77; st.shared.u32 [s+8], %r1; ld.shared.u32 %r2, [s[2]]; st.global.u32 [%d1+4], %r2; ret; }"});
     const auto out = device.upload(std::vector<int>(2));
