@@ -32,6 +32,21 @@ CUresult submit_fill(const pager::Driver& d, const FillArguments& f, CUstream st
 
 template <class Submit>
 CUresult OwnWork::run(std::span<const CUdeviceptr> addresses, bool dropped, const CUdeviceptr* overwritten, CUstream stream, Submit submit) {
+    bool drivers = false;
+    CUresult result = run_once(addresses, dropped, overwritten, stream, submit, drivers);
+    // The driver may take memory of its own with a launch, as with one of the program's.
+    std::size_t lowered = 0;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && drivers && device_.memory().frames && device_.yield_some(lowered) == CUDA_SUCCESS) {
+        result = run_once(addresses, dropped, overwritten, stream, submit, drivers);
+        if (result != CUDA_SUCCESS) device_.reclaim(lowered);
+    }
+    return result;
+}
+
+// `drivers`: the result is the driver's.
+template <class Submit>
+CUresult OwnWork::run_once(std::span<const CUdeviceptr> addresses, bool dropped, const CUdeviceptr* overwritten, CUstream stream, Submit& submit, bool& drivers) {
+    drivers = false;
     pager::Op op;
     op.stream = stream;
     op.kernel = true;
@@ -45,6 +60,7 @@ CUresult OwnWork::run(std::span<const CUdeviceptr> addresses, bool dropped, cons
     }
     if (const CUresult result = pager_.enter(op); result != CUDA_SUCCESS) return result;
     const CUresult result = submit();
+    drivers = true;
     pager_.leave(op, result);
     return result;
 }
@@ -175,7 +191,7 @@ CUresult OwnWork::expect(CUdeviceptr at, std::size_t bytes, const pager::Hash& e
     CUdeviceptr got = reinterpret_cast<CUdeviceptr>(answer), out = reinterpret_cast<CUdeviceptr>(report);
     std::uint64_t low = expected.words[0], high = expected.words[1];
     void* arguments[] = {&got, &low, &high, &out, &which};
-    return pager_.driver().cuLaunchKernel(kernels_.expect, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr);
+    return run({}, true, nullptr, stream, [&] { return pager_.driver().cuLaunchKernel(kernels_.expect, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr); });
 }
 
 CUresult OwnWork::launch(const Launch& l, std::span<char> arguments, std::span<const CUdeviceptr> addresses, bool dropped, CUstream stream) {

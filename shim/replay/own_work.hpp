@@ -75,6 +75,8 @@ class OwnWork {
   private:
     template <class Submit>
     CUresult run(std::span<const CUdeviceptr> addresses, bool dropped, const CUdeviceptr* overwritten, CUstream stream, Submit submit);
+    template <class Submit>
+    CUresult run_once(std::span<const CUdeviceptr> addresses, bool dropped, const CUdeviceptr* overwritten, CUstream stream, Submit& submit, bool& drivers);
     std::uint64_t slot_of(CUstream stream);
     template <class Submit>
     CUresult timed(std::size_t bytes, CUstream stream, Submit submit);
