@@ -85,6 +85,19 @@ std::uint64_t WorkLaunch::code() const {
     return images ? images ^ work_.launch->layout->fingerprint : 0;
 }
 
+bool WorkLaunch::again(const replay::Launch& launch) const {
+    const interpose::Launch* const l = work_.launch;
+    if (!l || work_.part_count || work_.kind != interpose::WorkKind::kernel || !work_.proven || !l->params || l->buffer || l->attribute_count || l->cooperative) return false;
+    if (launch.kind != replay::Launch::Kind::kernel || l->function != launch.function || !launch.attributes.empty() || l->shared_bytes != launch.shared_bytes) return false;
+    if (!std::equal(l->grid, l->grid + 3, launch.grid) || !std::equal(l->block, l->block + 3, launch.block)) return false;
+    void* const* param = l->params;
+    for (const auto& p : l->layout->params) {
+        if (p.offset + p.size > launch.arguments.size()) return false;
+        if (std::memcmp(launch.arguments.data() + p.offset, *param++, p.size) != 0) return false;
+    }
+    return true;
+}
+
 bool WorkLaunch::copy(replay::Launch& out) const {
     out.function = nullptr;
     out.name = work_.entry_point;

@@ -18,6 +18,7 @@ class WorkLaunch final : public replay::LaunchSource {
     bool stray(std::uint32_t offset) const override;
     bool inspected() const override;
     std::uint64_t code() const override;
+    bool again(const replay::Launch& launch) const override;
     bool copy(replay::Launch& out) const override;
 
   private:

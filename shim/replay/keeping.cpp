@@ -17,8 +17,11 @@ static bool is_the_proven_one(KnownOp& op, const LaunchSource& source) {
 }
 
 // Whether it is the op that was proven: then `op.launch` is its launch.
-Replayer::Kept Replayer::compare(KnownOp& op, const LaunchSource& source) {
-    if (source.tied() || !source.copy(op.launch) || !is_the_proven_one(op, source) || op.launch.arguments.size() != op.proved_with.size()) return Kept::another;
+Replayer::Kept Replayer::compare(KnownOp& op, bool wanted, const LaunchSource& source) {
+    const bool again = op.compared && source.again(op.launch);   // as a rule, where addresses repeat themselves
+    if (again && !wanted) return Kept::yes;
+    op.compared = again;
+    if (!again && (source.tied() || !source.copy(op.launch) || !is_the_proven_one(op, source) || op.launch.arguments.size() != op.proved_with.size())) return Kept::another;
     std::vector<char>& now = op.launch.arguments;
     for (const Operand& o : op.operands) {
         CUdeviceptr word;
@@ -30,6 +33,7 @@ Replayer::Kept Replayer::compare(KnownOp& op, const LaunchSource& source) {
         // Of another size, or elsewhere in it, what lies behind the proven part is nobody's to copy or to compute again, and whoever frees it is not heard.
         if (use.movable ? b->base != word - o.delta || b->bytes != use.bytes : !is_whole(word - o.delta, use.bytes)) return Kept::another;
     }
+    if (again) return Kept::yes;
     if (!op.named_alike() || work_.leads_elsewhere(op, source)) return Kept::another;
     // What never differed between proofs must not differ now. Code that was read says what it writes, whatever its numbers are.
     std::size_t next = 0;
@@ -41,7 +45,24 @@ Replayer::Kept Replayer::compare(KnownOp& op, const LaunchSource& source) {
             return op.inspected ? Kept::no : Kept::another;
         }
     }
+    op.compared = !leads_beside(op);
     return Kept::yes;
+}
+
+// Whether words that are no operands lie where there is managed memory, or may be some time.
+bool Replayer::leads_beside(const KnownOp& op) const {
+    auto operand = op.operands.begin();
+    for (const auto& [offset, size] : op.launch.parameters)
+        for (std::size_t at = (offset + 7) / 8 * 8; at + 8 <= offset + size; at += 8) {
+            if (operand != op.operands.end() && operand->at == at) {
+                ++operand;
+                continue;
+            }
+            CUdeviceptr word;
+            std::memcpy(&word, op.launch.arguments.data() + at, sizeof word);
+            if (pager_.in_arena(word)) return true;
+        }
+    return false;
 }
 
 Replayer::Kept Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, std::uint64_t number, bool wanted, const LaunchSource* source, CUstream stream) {
@@ -50,7 +71,7 @@ Replayer::Kept Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t 
     op.captured = 0;
     if (!op.proven) return Kept::no;   // counts as writing to whatever it names
     if (!source) return Kept::another;
-    if (const Kept is = compare(op, *source); is != Kept::yes) return is;
+    if (const Kept is = compare(op, wanted, *source); is != Kept::yes) return is;
     if (!wanted || iteration < iteration_) return Kept::no;   // another thread has begun a new one
     if (!save(known, op, stream)) return Kept::no;
     if (iteration != iteration_) freed_.clear();
@@ -74,7 +95,7 @@ Replayer::Stored Replayer::is_as_stored(Known& known, std::int32_t k, const Laun
 
 void Replayer::forget_functions(Known& known) {
     std::lock_guard lock(mutex_);
-    for (KnownOp& op : known.ops) op.proved = nullptr;
+    for (KnownOp& op : known.ops) op.proved = nullptr, op.compared = false;
 }
 
 // Whether that is an allocation. Takes the device's lock.

@@ -56,6 +56,7 @@ struct KnownOp {
     std::uint64_t code = 0;          // ... an earlier run, and it ran this (LaunchSource::code()); of what is not proven, too
     std::vector<char> proved_with;   // the arguments of the first proof
     Launch launch;                   // of the iteration `captured`
+    bool compared = false;           // it is the op that was proven, and each of its words that could be an address is an operand
     std::uint64_t captured = 0, frees_then = 0;   // when `launch` was kept: the iteration, and frees so far ...
     std::uint64_t number = 0;        // ... and the op's, of all that were told
     std::uint64_t submitted = 0;     // the last iteration in which the driver has the op: not yet, though kept, while it waits for memory

@@ -49,6 +49,8 @@ class LaunchSource {
     // What code a kernel runs: its name and the images that it comes from, the same in every run that loads the same ones; 0:
     // not known. May be slow.
     virtual std::uint64_t code() const = 0;
+    // Whether it is that launch again, by all of its arguments. False: it may be. Quick.
+    virtual bool again(const Launch& launch) const = 0;
     // Allocates nothing if `out` was used for the same op before. False: it has no such form.
     virtual bool copy(Launch& out) const = 0;
 

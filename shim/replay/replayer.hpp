@@ -216,7 +216,8 @@ class Replayer final : public pager::Restorer {
     CUresult wait_for(std::uint32_t lanes, CUstream stream);
     bool verify_now();
     bool is_whole(CUdeviceptr at, std::uint64_t bytes);
-    Kept compare(KnownOp& op, const LaunchSource& source);
+    Kept compare(KnownOp& op, bool wanted, const LaunchSource& source);
+    bool leads_beside(const KnownOp& op) const;
     void purge();
     bool save(const std::shared_ptr<Known>& known, KnownOp& op, CUstream stream);
     CUresult flip_one(CUdeviceptr at, std::size_t bytes, std::uint64_t nth, CUstream stream);

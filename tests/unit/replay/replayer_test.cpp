@@ -68,7 +68,10 @@ struct OneAddress final : LaunchSource {
     bool stray(std::uint32_t) const override { return false; }
     bool inspected() const override { return false; }
     std::uint64_t code() const override { return 7; }
+    mutable int copies = 0;
+    bool again(const Launch& launch) const override { return std::memcmp(launch.arguments.data(), &address, sizeof address) == 0; }
     bool copy(Launch& out) const override {
+        ++copies;
         out.function = reinterpret_cast<CUfunction>(1);
         out.arguments.resize(sizeof address);
         std::memcpy(out.arguments.data(), &address, sizeof address);
@@ -131,12 +134,15 @@ TEST_CASE("a launch is kept that is given small memory as it was when it was pro
     op.uses = {{.buffer = 0, .bytes = kSmall}};
     op.operands = {{0, 0, 0}};
     op.proven = true;
+    given.copies = 0;
     Replayer replayer(*p.pager, *p.device, 1);
     const auto kept = [&](CUdeviceptr at) {
         given.address = at;
         return replayer.keep(known, 0, kIteration, 1, true, &given, stream_of(1));
     };
     CHECK(kept(whole) == Replayer::Kept::yes);
+    CHECK(kept(whole) == Replayer::Kept::yes);
+    CHECK(given.copies == 1);   // the same launch again is not read again
     CHECK(kept(whole + 64) == Replayer::Kept::another);
     CHECK(kept(shorter) == Replayer::Kept::another);
 }
