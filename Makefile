@@ -111,7 +111,7 @@ include $(sort $(wildcard */module.mk */*/module.mk */*/*/module.mk))
 endif
 
 # What takes longer to compile than it ever runs; and the library that is broken on purpose.
-QUICK := $(addsuffix %,shim/cli/ tests/catch_main tests/e2e/ tests/gpu/ tests/interpose/ tests/pager/ tests/policy/ tests/softgpu/driver_test tests/softgpu/ptx/test/ tests/workloads/replays/ $(B)/gen/tests/) $(if $(filter breakable,$(VARIANT)),$(BREAKABLE))
+QUICK := $(addsuffix %,shim/cli/ tests/catch_main tests/e2e/ tests/gpu/ tests/interpose/ tests/policy/ tests/workloads/replays/ $(B)/gen/tests/) $(if $(filter breakable,$(VARIANT)),$(BREAKABLE))
 
 $(B)/obj/%.cpp.o: %.cpp
 	@mkdir -p $(@D)

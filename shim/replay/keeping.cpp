@@ -45,24 +45,8 @@ Replayer::Kept Replayer::compare(KnownOp& op, bool wanted, const LaunchSource& s
             return op.inspected ? Kept::no : Kept::another;
         }
     }
-    op.compared = !leads_beside(op);
+    op.compared = !op.any_word_beside([this](std::uint32_t, std::uint64_t word) { return pager_.in_arena(word); });
     return Kept::yes;
-}
-
-// Whether words that are no operands lie where there is managed memory, or may be some time.
-bool Replayer::leads_beside(const KnownOp& op) const {
-    auto operand = op.operands.begin();
-    for (const auto& [offset, size] : op.launch.parameters)
-        for (std::size_t at = (offset + 7) / 8 * 8; at + 8 <= offset + size; at += 8) {
-            if (operand != op.operands.end() && operand->at == at) {
-                ++operand;
-                continue;
-            }
-            CUdeviceptr word;
-            std::memcpy(&word, op.launch.arguments.data() + at, sizeof word);
-            if (pager_.in_arena(word)) return true;
-        }
-    return false;
 }
 
 Replayer::Kept Replayer::keep(const std::shared_ptr<Known>& known, std::int32_t k, std::uint64_t iteration, std::uint64_t number, bool wanted, const LaunchSource* source, CUstream stream) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <set>
 #include <unordered_map>
@@ -56,7 +57,7 @@ struct KnownOp {
     std::uint64_t code = 0;          // ... an earlier run, and it ran this (LaunchSource::code()); of what is not proven, too
     std::vector<char> proved_with;   // the arguments of the first proof
     Launch launch;                   // of the iteration `captured`
-    bool compared = false;           // it is the op that was proven, and each of its words that could be an address is an operand
+    bool compared = false;           // that is the op that was proven, and none of its other words lies where managed memory may be
     std::uint64_t captured = 0, frees_then = 0;   // when `launch` was kept: the iteration, and frees so far ...
     std::uint64_t number = 0;        // ... and the op's, of all that were told
     std::uint64_t submitted = 0;     // the last iteration in which the driver has the op: not yet, though kept, while it waits for memory
@@ -66,6 +67,22 @@ struct KnownOp {
     // Whether a replay is given a copy of what is there: its code was not read, and nobody knows what it writes at other times,
     // if only for a moment.
     bool borrows(const Use& use) const { return !inspected && kind == Launch::Kind::kernel && !use.writes; }
+    // Whether body(offset, word) says so of a word of the launch's arguments that is no operand, but could be an address.
+    template <class Body>
+    bool any_word_beside(Body body) const {
+        auto operand = operands.begin();
+        for (const auto& [offset, size] : launch.parameters)
+            for (std::size_t at = (offset + 7) / 8 * 8; at + 8 <= offset + size; at += 8) {
+                if (operand != operands.end() && operand->at == at) {
+                    ++operand;
+                    continue;
+                }
+                std::uint64_t word;
+                std::memcpy(&word, launch.arguments.data() + at, sizeof word);
+                if (body(static_cast<std::uint32_t>(at), word)) return true;
+            }
+        return false;
+    }
     // Where use `u` lies by the launch's arguments.
     CUdeviceptr base(std::uint32_t u) const;
     // Whether the launch's operands lie in one buffer where those of the first proof did, and in several where they did.

@@ -104,22 +104,9 @@ bool OwnWork::is_address(std::uint64_t word) const {
 }
 
 bool OwnWork::leads_elsewhere(const KnownOp& op, const LaunchSource& source) const {
-    const auto word_at = [](const std::vector<char>& bytes, std::size_t at) {
-        std::uint64_t word;
-        std::memcpy(&word, bytes.data() + at, sizeof word);
-        return word;
-    };
-    auto operand = op.operands.begin();
-    for (const auto& [offset, size] : op.launch.parameters)
-        for (std::size_t at = (offset + 7) / 8 * 8; at + 8 <= offset + size; at += 8) {
-            if (operand != op.operands.end() && operand->at == at) {
-                ++operand;
-                continue;
-            }
-            const std::uint64_t word = word_at(op.launch.arguments, at);
-            if (word != word_at(op.proved_with, at) && is_address(word) && !source.stray(static_cast<std::uint32_t>(at))) return true;
-        }
-    return false;
+    return op.any_word_beside([&](std::uint32_t at, std::uint64_t word) {
+        return std::memcmp(&word, op.proved_with.data() + at, sizeof word) != 0 && is_address(word) && !source.stray(at);
+    });
 }
 
 std::uint64_t OwnWork::slot_of(CUstream stream) {

@@ -43,7 +43,7 @@ class Proof {
     // The op of step `k` is about to be submitted to `stream`; then was. A step out of order, or one that was not submitted in the
     // end, begins the round anew. `strays`: it may be using more than it was proven with, for stray words of it lead to something. Such
     // an op is tried in another iteration, which the round goes on for.
-    void before(std::int32_t k, const LaunchSource* source, CUstream stream, bool strays = false);
+    void before(std::int32_t k, const LaunchSource* source, CUstream stream, bool strays);
     void after(std::int32_t k, CUstream stream);
     // The program left the iteration, by an op on `stream`.
     void lost(CUstream stream);

@@ -4,7 +4,7 @@
 // Invariants
 //   - A buffer is dropped only while the program follows the iteration that the slice was proven in, and every op of the slice
 //     was submitted in this very iteration, which keeps its launch, and nothing that it read was freed since, or may have been
-//     written by an op that a stray word has led there (Led). Before the program leaves the iteration, or does what nobody can
+//     written by an op of which that is not known (Led). Before the program leaves the iteration, or does what nobody can
 //     follow, or frees what a slice reads, or may write there so, everything that depends on it is computed again (restore_all(),
 //     freed(), restore_readers()).
 //   - A slice writes the dropped buffers and scratch memory, nothing else of the program's.
@@ -217,7 +217,6 @@ class Replayer final : public pager::Restorer {
     bool verify_now();
     bool is_whole(CUdeviceptr at, std::uint64_t bytes);
     Kept compare(KnownOp& op, bool wanted, const LaunchSource& source);
-    bool leads_beside(const KnownOp& op) const;
     void purge();
     bool save(const std::shared_ptr<Known>& known, KnownOp& op, CUstream stream);
     CUresult flip_one(CUdeviceptr at, std::size_t bytes, std::uint64_t nth, CUstream stream);
