@@ -95,33 +95,46 @@ DEPENDENCIES += $(patsubst %,$(B)/obj/%.d,$(2))
 endef
 program = $(eval $(call program_rule,$(1),$(strip $(2)),$(strip $(3)),$(4)))
 
-# The sources of a unit test are compiled as one: each would take longer to read the headers that they share.
-define unit_test_rule
-$(B)/gen/tests/unit-$(1).cpp: FORCE
+# Sources that include the same headers are compiled together, eight at a time: most of the time goes into headers, and one by
+# one they took two to four times as long. $(call together,SOURCES) names the files that include them, for the functions above.
+define sources_in_one
+$(1): FORCE
 	@mkdir -p $$(@D)
 	@printf '#include "%s"\n' $(2) | cmp -s - $$@ || printf '#include "%s"\n' $(2) > $$@
-TEST_SUITES += $(B)/tests/unit-$(1)
-TEST_NEEDS += $(B)/tests/unit-$(1)
 endef
-unit_test = $(call program,tests/unit-$(1),$(B)/gen/tests/unit-$(1).cpp,$(3) catch_main,$(4))$(eval $(call unit_test_rule,$(1),$(2)))
+in_one = $(eval $(call sources_in_one,$(1),$(2)))$(1)
+eight = $(if $(word 2,$(1)),$(call in_one,$(BUILD)/gen/$(basename $(firstword $(1)))+$(words $(wordlist 2,8,$(1))).cpp,$(1)),$(1))
+TOGETHER :=
+together = $(eval TOGETHER += $(wordlist 1,8,$(1)))$(if $(1),$(call eight,$(wordlist 1,8,$(1))) $(call together,$(wordlist 9,$(words $(1)),$(1))))
+
+unit_test = $(call program,tests/unit-$(1),$(call in_one,$(BUILD)/gen/tests/unit-$(1).cpp,$(2)),$(3) catch_main,$(4))$(eval TEST_SUITES += $(B)/tests/unit-$(1))$(eval TEST_NEEDS += $(B)/tests/unit-$(1))
 
 DEPENDENCIES :=
 ifneq ($(filter-out $(SETUP_FREE_GOALS),$(or $(MAKECMDGOALS),all)),)
 include $(sort $(wildcard */module.mk */*/module.mk */*/*/module.mk))
 endif
 
+# Where the sources in a file that was generated lie.
+source = $(patsubst $(BUILD)/gen/%,%,$(1))
+
 # What takes longer to compile than it ever runs; and the library that is broken on purpose.
-QUICK := $(addsuffix %,shim/cli/ tests/catch_main tests/e2e/ tests/gpu/ tests/interpose/ tests/policy/ tests/workloads/replays/ $(B)/gen/tests/) $(if $(filter breakable,$(VARIANT)),$(BREAKABLE))
+QUICK := $(addsuffix %,shim/cli/ tests/catch_main tests/e2e/ tests/gpu/ tests/interpose/ tests/policy/ tests/workloads/replays/ tests/unit-) $(if $(filter breakable,$(VARIANT)),$(BREAKABLE))
 
 $(B)/obj/%.cpp.o: %.cpp
 	@mkdir -p $(@D)
 	@echo "  c++   $<"
-	@$(CCACHE) $(CXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(filter $(QUICK),$<),-Og) $(FLAGS_$(subst /,_,$(dir $<))) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	@$(CCACHE) $(CXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(filter $(QUICK),$(call source,$<) $<),-Og) $(FLAGS_$(subst /,_,$(dir $(call source,$<)))) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(B)/obj/%.c.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc    $<"
 	@$(CCACHE) $(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+# Each source says what it needs: it compiles alone, too. `make check` sees to it.
+ALONE := $(patsubst %,$(B)/obj/%.o,$(TOGETHER))
+DEPENDENCIES += $(ALONE:.o=.d)
+alone: $(ALONE)
+$(ALONE): | $(DEFAULT)
 
 -include $(DEPENDENCIES)
 
@@ -138,7 +151,7 @@ all: $(DEFAULT) ## build the library, the tool, the software GPU and the workloa
 test: all $(TEST_NEEDS) ## run the tests (within 20 minutes on 2 cores)
 	@$(PYTHON) tests/run.py --build $(B) $(TEST_SUITES)
 
-check: all browser $(TEST_NEEDS) $(CHECK_NEEDS) ## everything, at full length, also under ASan+UBSan and TSan (hours)
+check: all alone browser $(TEST_NEEDS) $(CHECK_NEEDS) ## everything, at full length, also under ASan+UBSan and TSan (hours)
 	@UDNNMEM_TEST_FULL=1 $(PYTHON) tests/run.py --build $(B) $(TEST_SUITES) $(CHECK_SUITES)
 	@$(MAKE) --no-print-directory VARIANT=asan sanitised
 	@$(MAKE) --no-print-directory VARIANT=tsan sanitised
@@ -197,5 +210,5 @@ help: ## this list
 
 
 FORCE:
-.PHONY: FORCE all browser test check sanitised test-real bench demo install uninstall staged tarball wheel clean help
+.PHONY: FORCE all alone browser test check sanitised test-real bench demo install uninstall staged tarball wheel clean help
 .DELETE_ON_ERROR:

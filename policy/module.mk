@@ -1,1 +1,1 @@
-$(call library,policy,$(wildcard policy/*.cpp policy/*/*.cpp))
+$(call library,policy,$(call together,$(wildcard policy/*.cpp policy/*/*.cpp)))

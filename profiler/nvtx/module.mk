@@ -1,1 +1,1 @@
-$(call library,nvtx,$(wildcard profiler/nvtx/*.cpp))
+$(call library,nvtx,$(call together,$(wildcard profiler/nvtx/*.cpp)))

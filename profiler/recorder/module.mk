@@ -1,1 +1,1 @@
-$(call library,recorder,$(wildcard profiler/recorder/*.cpp))
+$(call library,recorder,$(call together,$(wildcard profiler/recorder/*.cpp)))

@@ -1,1 +1,1 @@
-$(call library,trace,$(wildcard profiler/trace/*.cpp))
+$(call library,trace,$(call together,$(wildcard profiler/trace/*.cpp)))

@@ -17,6 +17,8 @@
 
 namespace udnnmem::profiler {
 
+inline constexpr std::int64_t most_value = std::int64_t{1} << 62;   // of any size or time, and of their sums
+
 // The text of a file ("-": of standard input), decompressed if it begins with zstd's magic number. A compressed file that
 // ends early gives what could be decompressed, and half a line where it ends within a block; what is damaged later than its
 // first line gives what comes before the damaged block, and a line "damaged" there. What

@@ -12,11 +12,10 @@
 namespace udnnmem::profiler {
 namespace {
 
-constexpr std::int64_t most = std::int64_t{1} << 62;
 
-bool read_figure(Record& record, const char* field, Count& to) { return record.read_integer_or(field, 0, most, 0, to); }
-bool read_figure(Record& record, const char* field, Bytes& to) { return record.read_integer_or(field, 0, most, 0, to.value); }
-bool read_figure(Record& record, const char* field, Nanoseconds& to) { return record.read_integer_or(field, 0, most, 0, to.value); }
+bool read_figure(Record& record, const char* field, Count& to) { return record.read_integer_or(field, 0, most_value, 0, to); }
+bool read_figure(Record& record, const char* field, Bytes& to) { return record.read_integer_or(field, 0, most_value, 0, to.value); }
+bool read_figure(Record& record, const char* field, Nanoseconds& to) { return record.read_integer_or(field, 0, most_value, 0, to.value); }
 
 bool read_device(Record& record, std::int32_t& to) {
     std::int64_t device = 0;
@@ -44,7 +43,7 @@ T& entry_of(std::vector<T>& list, std::int32_t device) {
 }
 
 // Nothing stays of a record that is not as it must be.
-class Reader {
+class RunReader {
   public:
     bool take(Record& record) {
         const std::string& kind = record.kind();
@@ -60,7 +59,7 @@ class Reader {
         if (kind == "misprediction") return take_misprediction(record);
         if (kind == "not_replayable") return take_not_replayable(record);
         if (kind == "summary") return take_summary(record);
-        if (kind == "learned") return record.read_integer_or("searched", 0, most, 0, run.searched);
+        if (kind == "learned") return record.read_integer_or("searched", 0, most_value, 0, run.searched);
         if (kind == "op" || kind == "buffer") iteration_seen = true;
         return true;
     }
@@ -85,11 +84,11 @@ class Reader {
         header_seen = true;
         std::int64_t schema = 0;
         std::string origin;
-        if (!record.read_integer("schema", 1, most, schema)) return false;
+        if (!record.read_integer("schema", 1, most_value, schema)) return false;
         if (schema != 1) return record.fail("schema", fmt::format("must be 1, is {}: written by a newer version", schema));
         if (!record.read_text_or("name", "", run.header.name) || !record.read_text_or("origin", "", origin) ||
-            !record.read_text_or("host", "", run.header.host) || !record.read_integer_or("pid", 0, most, 0, run.header.pid) ||
-            !record.read_integer_or("started_unix_ns", 0, most, 0, run.header.started_unix_ns) || !read_rank(record, "rank", run.header.rank) ||
+            !record.read_text_or("host", "", run.header.host) || !record.read_integer_or("pid", 0, most_value, 0, run.header.pid) ||
+            !record.read_integer_or("started_unix_ns", 0, most_value, 0, run.header.started_unix_ns) || !read_rank(record, "rank", run.header.rank) ||
             !read_rank(record, "local_rank", run.header.local_rank) || !read_rank(record, "world_size", run.header.world_size))
             return false;
         constexpr std::string_view ours = "udnnmem ";
@@ -100,10 +99,10 @@ class Reader {
     bool take_config(Record& record) {
         RunConfig config;
         const bool good = read_device(record, config.device) && record.read_text_or("device_name", "", config.device_name) && record.read_text_or("policy", "", config.policy) &&
-               record.read_integer_or("memory_bytes", 0, most, 0, config.memory.value) &&
-               record.read_integer_or("budget_bytes", 0, most, 0, config.budget.value) &&
+               record.read_integer_or("memory_bytes", 0, most_value, 0, config.memory.value) &&
+               record.read_integer_or("budget_bytes", 0, most_value, 0, config.budget.value) &&
                record.read_integer_or("host_budget_bytes", 0, INT64_MAX, 0, config.host_budget.value) &&
-               record.read_integer_or("granule_bytes", 0, most, 0, config.granule.value) && record.read_number_or("verify", 0, 0, config.verify);
+               record.read_integer_or("granule_bytes", 0, most_value, 0, config.granule.value) && record.read_number_or("verify", 0, 0, config.verify);
         if (good) entry_of(run.configs, config.device) = std::move(config);
         return good;
     }
@@ -124,7 +123,7 @@ class Reader {
 
     bool take_sizes(Record& record, RunLink& link) {
         if (!record.has("sizes")) return true;
-        if (!record.read_integers("sizes", 0, most, link.sizes) || !record.read_integers("in_by_size", 0, most, link.in_by_size) || !record.read_integers("out_by_size", 0, most, link.out_by_size)) return false;
+        if (!record.read_integers("sizes", 0, most_value, link.sizes) || !record.read_integers("in_by_size", 0, most_value, link.in_by_size) || !record.read_integers("out_by_size", 0, most_value, link.out_by_size)) return false;
         return (link.sizes.size() == link.in_by_size.size() && link.sizes.size() == link.out_by_size.size()) || record.fail("sizes", "must be as many as in_by_size and out_by_size");
     }
 
@@ -137,8 +136,8 @@ class Reader {
         if (kind == std::end(event_kind_names)) return true;  // a newer version's
         event.kind = static_cast<EventKind>(kind - std::begin(event_kind_names));
         if (!read_device(record, event.device) || !record.read_integer_or("buffer", -1, INT32_MAX, -1, buffer) ||
-            !record.read_integer_or("bytes", 0, most, 0, event.bytes.value) || !record.read_integer_or("start_ns", 0, most, 0, event.start.value) ||
-            !record.read_integer_or("end_ns", event.start.value, most, event.start.value, event.end.value))
+            !record.read_integer_or("bytes", 0, most_value, 0, event.bytes.value) || !record.read_integer_or("start_ns", 0, most_value, 0, event.start.value) ||
+            !record.read_integer_or("end_ns", event.start.value, most_value, event.start.value, event.end.value))
             return false;
         event.buffer = BufferId(static_cast<std::int32_t>(buffer));
         add(event);
@@ -154,7 +153,7 @@ class Reader {
             if (!record.read_integer_or(field, 0, INT64_MAX, 0, *to)) return false;
         // Three lists side by side: numbers, sizes, and 1 for those on the host.
         std::vector<std::int64_t> ids, sizes, hosts;
-        if (!record.read_integers("buffers", -1, INT32_MAX, ids) || !record.read_integers("buffer_bytes", 0, most, sizes) || !record.read_integers("on_host", 0, 1, hosts)) return false;
+        if (!record.read_integers("buffers", -1, INT32_MAX, ids) || !record.read_integers("buffer_bytes", 0, most_value, sizes) || !record.read_integers("on_host", 0, 1, hosts)) return false;
         if (sizes.size() != ids.size() || hosts.size() != ids.size()) return record.fail("buffer_bytes", "must have as many entries as buffers");
         for (std::size_t i = 0; i < ids.size(); ++i) refusal.largest.push_back({BufferId(static_cast<std::int32_t>(ids[i])), Bytes(sizes[i]), hosts[i] == 1});
         run.refusals.push_back(std::move(refusal));
@@ -168,7 +167,7 @@ class Reader {
         s.id = static_cast<std::int32_t>(id);
         for (const auto& [field, to] : {std::pair{"ops", &s.ops}, {"turns", &s.turns}, {"iterations", &s.iterations}, {"planned_iterations", &s.planned_iterations}, {"given_up", &s.given_up},
                                         {"peak_promised_bytes", &s.peak_promised.value}, {"peak_bytes", &s.peak.value}, {"ideal_ns", &s.ideal.value}, {"promised_ns", &s.promised.value}, {"planned_ns", &s.planned.value}, {"demand_ns", &s.demand.value}})
-            if (!record.read_integer_or(field, 0, most, 0, *to)) return false;
+            if (!record.read_integer_or(field, 0, most_value, 0, *to)) return false;
         run.sequences.push_back(std::move(s));
         return true;
     }
@@ -176,8 +175,8 @@ class Reader {
     bool take_adaptation(Record& record) {
         Adaptation a;
         std::int64_t id = 0;
-        if (!record.read_integer("sequence", 0, INT32_MAX, id) || !record.read_text_or("change", "", a.change) || !record.read_integer_or("before_ns", 0, most, 0, a.before.value) ||
-            !record.read_integer_or("promised_ns", 0, most, 0, a.promised.value) || !record.read_integer_or("measured_ns", 0, most, 0, a.measured.value) || !record.read_flag_or("kept", false, a.kept))
+        if (!record.read_integer("sequence", 0, INT32_MAX, id) || !record.read_text_or("change", "", a.change) || !record.read_integer_or("before_ns", 0, most_value, 0, a.before.value) ||
+            !record.read_integer_or("promised_ns", 0, most_value, 0, a.promised.value) || !record.read_integer_or("measured_ns", 0, most_value, 0, a.measured.value) || !record.read_flag_or("kept", false, a.kept))
             return false;
         a.sequence = static_cast<std::int32_t>(id);
         run.adaptations.push_back(std::move(a));
@@ -192,7 +191,7 @@ class Reader {
             return false;
         for (const auto& [field, to] : {std::pair{"planned_start_ns", &s.planned_start.value}, {"start_ns", &s.start.value}, {"planned_ns", &s.planned.value}, {"took_ns", &s.took.value},
                                         {"held_ns", &s.held.value}, {"held_times", &s.held_times}})
-            if (!record.read_integer_or(field, -1, most, -1, *to)) return false;
+            if (!record.read_integer_or(field, -1, most_value, -1, *to)) return false;
         s.sequence = static_cast<std::int32_t>(sequence), s.index = static_cast<std::int32_t>(index), s.cause = static_cast<std::int32_t>(cause);
         s.buffer = BufferId(static_cast<std::int32_t>(buffer));
         run.steps.push_back(std::move(s));
@@ -201,14 +200,14 @@ class Reader {
 
     bool take_not_replayable(Record& record) {
         NotReplayable r;
-        if (!record.read_text_or("kernel", "", r.kernel) || !record.read_text_or("why", "", r.why) || !record.read_integer_or("ops", 0, most, 0, r.ops)) return false;
+        if (!record.read_text_or("kernel", "", r.kernel) || !record.read_text_or("why", "", r.why) || !record.read_integer_or("ops", 0, most_value, 0, r.ops)) return false;
         run.not_replayable.push_back(std::move(r));
         return true;
     }
 
     bool take_misprediction(Record& record) {
         Misprediction m;
-        if (!record.read_text_or("expected", "", m.expected) || !record.read_text_or("seen", "", m.seen) || !record.read_integer_or("times", 0, most, 0, m.times)) return false;
+        if (!record.read_text_or("expected", "", m.expected) || !record.read_text_or("seen", "", m.seen) || !record.read_integer_or("times", 0, most_value, 0, m.times)) return false;
         run.mispredictions.push_back(std::move(m));
         return true;
     }
@@ -224,7 +223,7 @@ class Reader {
         moves.bytes = std::max(moves.bytes, event.bytes);
         ++moves.events[kind];
         // Sums saturate: a file that nobody wrote may hold anything.
-        const auto sum = [](auto a, auto b) { return a.value > most - b.value ? decltype(a)(most) : a + b; };
+        const auto sum = [](auto a, auto b) { return a.value > most_value - b.value ? decltype(a)(most_value) : a + b; };
         if (event.kind == EventKind::fetch) moves.in = sum(moves.in, event.bytes);
         if (event.kind == EventKind::evict || event.kind == EventKind::clean) moves.out = sum(moves.out, event.bytes);
         if (event.kind == EventKind::stall) moves.stall = sum(moves.stall, event.end - event.start);
@@ -238,7 +237,7 @@ class Reader {
     if (!read_figure(record, #name, summary.name)) return false;
 #include "profiler/trace/run_record.def"
 #undef FIGURE
-        if (!record.read_integer_or("events_dropped", 0, most, 0, dropped) || !record.read_flag_or("last", false, last)) return false;
+        if (!record.read_integer_or("events_dropped", 0, most_value, 0, dropped) || !record.read_flag_or("last", false, last)) return false;
         run.has_summary = true;
         run.summary = summary, run.events_dropped = dropped, run.ended = last;
         return true;
@@ -260,7 +259,7 @@ std::string_view lines_before(std::string_view text, std::int64_t line) {
 }  // namespace
 
 Expected<RunRecord> parse_run(const std::string& name, std::string_view text) {
-    Reader reader;
+    RunReader reader;
     const auto damaged = read_records(name, "a trace", text, [&](Record& record) { return reader.take(record); }, Invalid::damage);
     if (!damaged) return tl::make_unexpected(damaged.error());
     if (!reader.header_seen) return tl::make_unexpected(Error{fmt::format("{}: line 1: header: is missing: not a trace, or cut short before its first line was whole", name)});

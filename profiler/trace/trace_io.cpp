@@ -10,7 +10,6 @@
 namespace udnnmem::profiler {
 namespace {
 
-constexpr std::int64_t most = std::int64_t{1} << 62;   // of any size or time, and of their sums
 constexpr std::int64_t most_ops = 1 << 30;
 constexpr std::int64_t schema = 1;
 constexpr std::size_t most_kept = 16;   // iterations that a run learned
@@ -23,7 +22,7 @@ Phase phase_of(const std::string& name) {
 }
 
 // Collects the records of one file; `sizes_`, `workspace_` (the largest) and `times_` guard every later sum against overflow.
-class Reader {
+class TraceReader {
 public:
     bool take(Record& record) {
         last_line_ = record.line();
@@ -72,19 +71,19 @@ private:
         header_seen_ = true;
         TraceHeader& header = trace_.header;
         std::int64_t version = 0;
-        if (!record.read_integer("schema", 1, most, version)) return false;
+        if (!record.read_integer("schema", 1, most_value, version)) return false;
         if (version != schema) return record.fail("schema", fmt::format("must be {}, is {}: written by a newer version", schema, version));
         return record.read_text_or("name", "", header.name) && record.read_text_or("origin", "", header.origin) &&
                record.read_text_or("device", "", header.device) && record.read_integer_or("batch", 0, INT32_MAX, 0, header.batch) &&
-               record.read_integer_or("memory_bytes", 0, most, 0, header.memory.value) &&
-               record.read_integer_or("ideal_ns", 0, most, 0, header.ideal.value) && record.read_text_or("timed_by", "", header.timed_by);
+               record.read_integer_or("memory_bytes", 0, most_value, 0, header.memory.value) &&
+               record.read_integer_or("ideal_ns", 0, most_value, 0, header.ideal.value) && record.read_text_or("timed_by", "", header.timed_by);
     }
 
     // A run's recorder found an iteration: what follows stands instead of what it thought before.
     bool take_learned(Record& record) {
         if (learned_ && !lacks_ops()) keep();
         learned_ = true;
-        if (!record.read_integer_or("ideal_ns", 0, most, 0, trace_.header.ideal.value) || !record.read_integer_or("ops", 0, most_ops, 0, expected_) || !record.read_text_or("timed_by", "", trace_.header.timed_by) || !record.read_integer_or("first_op", 0, most, 0, first_op_)) return false;
+        if (!record.read_integer_or("ideal_ns", 0, most_value, 0, trace_.header.ideal.value) || !record.read_integer_or("ops", 0, most_ops, 0, expected_) || !record.read_text_or("timed_by", "", trace_.header.timed_by) || !record.read_integer_or("first_op", 0, most_value, 0, first_op_)) return false;
         trace_.buffers.clear();
         trace_.ops.clear();
         sizes_ = workspace_ = times_ = 0;
@@ -114,7 +113,7 @@ private:
     // How many ops of the run an iteration was: while it was learned ...
     bool take_repeated(Record& record) {
         Repeats r;
-        if (!record.read_integer("ops", 0, most_ops, r.period) || !record.read_integer("first_op", 0, most, r.first_op) || !record.read_integer("for_ops", 0, most, r.ops)) return false;
+        if (!record.read_integer("ops", 0, most_ops, r.period) || !record.read_integer("first_op", 0, most_value, r.first_op) || !record.read_integer("for_ops", 0, most_value, r.ops)) return false;
         repeated_.push_back(r);
         return true;
     }
@@ -122,8 +121,8 @@ private:
     bool take_sequence(Record& record) {
         Repeats r;
         std::int64_t iterations = 0;
-        if (!record.read_integer_or("ops", 0, most, 0, r.period) || !record.read_integer_or("iterations", 0, most, 0, iterations) || !record.read_integer_or("first_op", -1, most, -1, r.first_op)) return false;
-        r.ops = r.period > 0 ? std::min(iterations, most / r.period) * r.period : 0;
+        if (!record.read_integer_or("ops", 0, most_value, 0, r.period) || !record.read_integer_or("iterations", 0, most_value, 0, iterations) || !record.read_integer_or("first_op", -1, most_value, -1, r.first_op)) return false;
+        r.ops = r.period > 0 ? std::min(iterations, most_value / r.period) * r.period : 0;
         if (r.ops) followed_.push_back(r);
         return true;
     }
@@ -150,11 +149,11 @@ private:
     bool take_times(Record& record) {
         std::int64_t ops = 0, first_op = 0;
         std::vector<std::int64_t> durations;
-        if (!record.read_integer("ops", 0, most_ops, ops) || !record.read_integer_or("first_op", -1, most, -1, first_op) || !record.read_integers("duration_ns", 0, most, durations)) return false;
+        if (!record.read_integer("ops", 0, most_ops, ops) || !record.read_integer_or("first_op", -1, most_value, -1, first_op) || !record.read_integers("duration_ns", 0, most_value, durations)) return false;
         if (static_cast<std::int64_t>(durations.size()) != ops) return record.fail("duration_ns", fmt::format("must be {} numbers, one for each op, is {}", ops, durations.size()));
         std::int64_t sum = 0;
         for (const std::int64_t d : durations) {
-            if (d > most - sum) return record.fail("duration_ns", "the times of all ops exceed 2^62 ns");
+            if (d > most_value - sum) return record.fail("duration_ns", "the times of all ops exceed 2^62 ns");
             sum += d;
         }
         each([&](Trace& trace, std::int64_t begin, std::int64_t& times) {
@@ -172,12 +171,12 @@ private:
         const auto next = static_cast<std::int64_t>(trace_.buffers.size());
         if (!record.read_integer("id", 0, most_ops, id)) return false;
         if (id != next) return record.fail("id", fmt::format("buffers come in ascending order from 0: must be {}, is {}", next, id));
-        if (!record.read_integer("bytes", 0, most, buffer.bytes.value) || !record.read_flag_or("persistent", false, buffer.persistent) ||
+        if (!record.read_integer("bytes", 0, most_value, buffer.bytes.value) || !record.read_flag_or("persistent", false, buffer.persistent) ||
             !record.read_text_or("label", "", buffer.label) || !record.read_integer_or("alloc_op", -1, most_ops, -1, alloc) ||
             !record.read_integer_or("free_op", -1, most_ops, -1, free) || !record.read_integer_or("run_id", -1, INT32_MAX, -1, run_id))
             return false;
         buffer.run_id = static_cast<std::int32_t>(run_id);
-        if (buffer.bytes.value > most - workspace_ - sizes_) return record.fail("bytes", "the sizes of all buffers exceed 2^62 bytes");
+        if (buffer.bytes.value > most_value - workspace_ - sizes_) return record.fail("bytes", "the sizes of all buffers exceed 2^62 bytes");
         sizes_ += buffer.bytes.value;
         if (alloc >= 0 && free >= 0 && alloc > free) return record.fail("free_op", fmt::format("is {}, before its alloc_op {}", free, alloc));
         buffer.id = BufferId(static_cast<std::int32_t>(id));
@@ -227,16 +226,16 @@ private:
         if (index != next) return record.fail("index", fmt::format("ops come in ascending order from 0: must be {}, is {}", next, index));
         op.index = OpIndex(static_cast<std::int32_t>(index));
         if (!record.read_text_or("name", "", op.name) || !record.read_text_or("phase", "", phase) || !record.read_text_or("range", "", op.range) || !record.read_text_or("call", "", op.call) ||
-            !record.read_integer_or("stream", INT32_MIN, INT32_MAX, 0, stream) || !record.read_integer("duration_ns", 0, most, op.duration.value) ||
+            !record.read_integer_or("stream", INT32_MIN, INT32_MAX, 0, stream) || !record.read_integer("duration_ns", 0, most_value, op.duration.value) ||
             !take_access_set(record, "reads", op.index.value, op.reads) || !take_access_set(record, "writes", op.index.value, op.writes) ||
-            !record.read_integer_or("start_ns", -1, most, -1, op.start.value) || !take_waits(record, op) ||
-            !record.read_integer_or("workspace_bytes", 0, most, 0, op.workspace.value) || !record.read_flag_or("replayable", false, op.replayable) ||
+            !record.read_integer_or("start_ns", -1, most_value, -1, op.start.value) || !take_waits(record, op) ||
+            !record.read_integer_or("workspace_bytes", 0, most_value, 0, op.workspace.value) || !record.read_flag_or("replayable", false, op.replayable) ||
             !record.read_number_or("flops", 0, 0, op.flops))
             return false;
-        if (op.duration.value > most - times_) return record.fail("duration_ns", "the times of all ops exceed 2^62 ns");
+        if (op.duration.value > most_value - times_) return record.fail("duration_ns", "the times of all ops exceed 2^62 ns");
         times_ += op.duration.value;
         workspace_ = std::max(workspace_, op.workspace.value);
-        if (workspace_ > most - sizes_) return record.fail("workspace_bytes", "with the sizes of all buffers exceeds 2^62 bytes");
+        if (workspace_ > most_value - sizes_) return record.fail("workspace_bytes", "with the sizes of all buffers exceeds 2^62 bytes");
         op.phase = phase_of(phase);
         op.stream = static_cast<std::int32_t>(stream);
         trace_.ops.push_back(std::move(op));
@@ -314,7 +313,7 @@ const char* name_of(Phase phase) {
 namespace {
 
 Expected<Trace> parse(const std::string& name, std::string_view text, Invalid invalid) {
-    Reader reader;
+    TraceReader reader;
     const auto damaged = read_records(name, "a trace", text, [&](Record& record) { return reader.take(record); }, invalid);
     if (!damaged) return tl::make_unexpected(damaged.error());
     if (!reader.header_seen()) return tl::make_unexpected(Error{fmt::format("{}: line 1: header: is missing: not a trace", name)});
@@ -345,7 +344,7 @@ Expected<void> validate(const Trace& trace) {
     for (std::size_t i = 0; i < trace.buffers.size(); ++i) {
         const TraceBuffer& buffer = trace.buffers[i];
         if (buffer.id.value != static_cast<std::int32_t>(i)) return wrong(fmt::format("buffer {}: id: must be its position, is {}", i, buffer.id.value));
-        if (buffer.bytes.value < 0 || buffer.bytes.value > most - sizes) return wrong(fmt::format("buffer {}: bytes: negative, or the sum exceeds 2^62", i));
+        if (buffer.bytes.value < 0 || buffer.bytes.value > most_value - sizes) return wrong(fmt::format("buffer {}: bytes: negative, or the sum exceeds 2^62", i));
         sizes += buffer.bytes.value;
         if (buffer.alloc_op.value < -1 || buffer.alloc_op.value >= count) return wrong(fmt::format("buffer {}: alloc_op: no such op {}", i, buffer.alloc_op.value));
         if (buffer.free_op.value < -1 || buffer.free_op.value >= count) return wrong(fmt::format("buffer {}: free_op: no such op {}", i, buffer.free_op.value));
@@ -356,12 +355,12 @@ Expected<void> validate(const Trace& trace) {
     for (std::size_t k = 0; k < trace.ops.size(); ++k) {
         const TraceOp& op = trace.ops[k];
         if (op.index.value != static_cast<std::int32_t>(k)) return wrong(fmt::format("op {}: index: must be its position, is {}", k, op.index.value));
-        if (op.duration.value < 0 || op.duration.value > most - times) return wrong(fmt::format("op {}: duration_ns: negative, or the sum exceeds 2^62", k));
+        if (op.duration.value < 0 || op.duration.value > most_value - times) return wrong(fmt::format("op {}: duration_ns: negative, or the sum exceeds 2^62", k));
         times += op.duration.value;
         const auto exists = [&](OpIndex i) { return i.value >= 0 && i.value < count; };
         if (!std::all_of(op.waits.begin(), op.waits.end(), exists) || !std::is_sorted(op.waits.begin(), op.waits.end())) return wrong(fmt::format("op {}: waits: not ascending, or not of ops that exist", k));
         if (op.host_waited.value != -1 && !exists(op.host_waited)) return wrong(fmt::format("op {}: host_waited: no such op {}", k, op.host_waited.value));
-        if (op.workspace.value < 0 || op.workspace.value > most - sizes) return wrong(fmt::format("op {}: workspace_bytes: negative, or above 2^62 with all buffers", k));
+        if (op.workspace.value < 0 || op.workspace.value > most_value - sizes) return wrong(fmt::format("op {}: workspace_bytes: negative, or above 2^62 with all buffers", k));
         for (const auto* set : {&op.reads, &op.writes}) {
             const char* field = set == &op.reads ? "reads" : "writes";
             for (std::size_t i = 0; i < set->size(); ++i) {

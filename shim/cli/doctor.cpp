@@ -32,9 +32,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-class Report {
+class Findings {
   public:
-    explicit Report(bool json) : json_(json) {}
+    explicit Findings(bool json) : json_(json) {}
 
     // Said at once: some trials take their time.
     void add(const Finding& finding) {
@@ -152,7 +152,7 @@ Finding check_plan(const Options& options) {
 }
 
 // What the library will set for the frameworks of the Python that a shell finds here.
-void check_frameworks(Report& report, const Options& options) {
+void check_frameworks(Findings& report, const Options& options) {
     const frameworks::Lookup lookup = [](const char* variable) -> const char* { return std::getenv(variable); };
     auto python = frameworks::python_on_path("python3", lookup);
     if (!python) python = frameworks::python_on_path("python", lookup);
@@ -172,7 +172,7 @@ void check_frameworks(Report& report, const Options& options) {
     }
 }
 
-void check_options(Report& report, const Options*& options) {
+void check_options(Findings& report, const Options*& options) {
     // One that is wrong keeps nobody from looking at what the others say.
     static Options parsed = *parse_options([](const char* variable) -> const char* {
         const char* const set = std::getenv(variable);
@@ -195,7 +195,7 @@ void check_options(Report& report, const Options*& options) {
 }
 
 void doctor(bool json) {
-    Report report(json);
+    Findings report(json);
     const Options* options = nullptr;
     check_options(report, options);
     report.add(check_library());

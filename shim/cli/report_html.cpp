@@ -17,7 +17,7 @@ namespace {
 using namespace profiler;
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t most_steps = 200;     // of the plan: those that were delayed most
+constexpr std::size_t most_delayed = 200;     // of the plan: those that were delayed most
 constexpr std::size_t most_page_bytes = 4'600'000;  // of the iterations
 constexpr std::size_t most_moves = 20'000;          // of an iteration: the longest ones
 constexpr std::size_t bin_count = 400;
@@ -140,7 +140,7 @@ void keep_most_delayed(Json& steps) {
         const auto ns = [](const Json& s) { return s["delay_ns"].is_null() ? -1 : s["delay_ns"].get<std::int64_t>(); };
         return ns(a) > ns(b);
     });
-    if (all.size() > most_steps) all.resize(most_steps);
+    if (all.size() > most_delayed) all.resize(most_delayed);
     steps = all;
 }
 

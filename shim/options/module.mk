@@ -1,1 +1,1 @@
-$(call library,options,$(wildcard shim/options/*.cpp))
+$(call library,options,$(call together,$(wildcard shim/options/*.cpp)))

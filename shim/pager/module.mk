@@ -6,6 +6,7 @@ $(B)/gen/shim/pager/hash_ptx.hpp: shim/pager/hash.cu shim/pager/hash_sums.hpp sh
 	@$(NVCC) -ptx -arch=compute_75 -std=c++17 -I. -O3 -o $(@:.hpp=.ptx) $<
 	@{ echo '#pragma once'; echo 'namespace udnnmem::pager {'; echo 'inline constexpr char kHashPtx[] = R"PTX('; \
 	   sed -e 's/^\.version .*/.version 7.0/' -e 's/^\.target .*/.target sm_60/' -e '/^\/\//d' $(@:.hpp=.ptx); echo ')PTX";'; echo '}'; } > $@
-$(call objects,shim/pager/hasher.cpp): $(B)/gen/shim/pager/hash_ptx.hpp
+PAGER_SOURCES := $(call together,$(wildcard shim/pager/*.cpp))
+$(call objects,$(PAGER_SOURCES)): $(B)/gen/shim/pager/hash_ptx.hpp
 FLAGS_shim_pager_ := -I$(B)/gen
-$(call library,pager,$(wildcard shim/pager/*.cpp))
+$(call library,pager,$(PAGER_SOURCES))

@@ -1,8 +1,10 @@
 # build/libudnnmem.so: everything in one object that depends on libc alone; libudnnmem-hidden.so is the same without the
 # driver's names among its exports.
-PRELOAD_OBJECTS := $(call objects,$(wildcard shim/preload/*.cpp))
-PRELOAD_LIBRARIES := $(patsubst %,$(B)/lib/lib%.a,interpose executor replay frameworks ipc policy pager recorder cupti_activity math_calls nvtx options host live_publisher log trace_writer trace fmt)
-$(call library,preload,$(wildcard shim/preload/*.cpp))
+PRELOAD_SOURCES := $(call together,$(wildcard shim/preload/*.cpp))
+PRELOAD_OBJECTS := $(call objects,$(PRELOAD_SOURCES))
+PRELOAD_NEEDS := interpose executor replay frameworks ipc policy pager recorder cupti_activity math_calls nvtx options host live_publisher log trace_writer trace fmt
+PRELOAD_LIBRARIES := $(patsubst %,$(B)/lib/lib%.a,$(PRELOAD_NEEDS))
+$(call library,preload,$(PRELOAD_SOURCES))
 define preload_rule
 $(B)/$(1): $(PRELOAD_OBJECTS) $(PRELOAD_LIBRARIES) $(2)
 	@echo "  link  $$@"

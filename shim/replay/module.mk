@@ -1,1 +1,1 @@
-$(call library,replay,$(wildcard shim/replay/*.cpp))
+$(call library,replay,$(call together,$(wildcard shim/replay/*.cpp)))

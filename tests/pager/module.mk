@@ -1,2 +1,2 @@
 $(call unit_test,pager,$(wildcard tests/pager/*.cpp),pager,-lrapidcheck)
-$(call objects,$(B)/gen/tests/unit-pager.cpp): CPPFLAGS += -I$(B)/gen
+$(call objects,$(BUILD)/gen/tests/unit-pager.cpp): CPPFLAGS += -I$(B)/gen

@@ -1,1 +1,1 @@
-$(call library,trace_writer,$(wildcard profiler/trace/writer/*.cpp))
+$(call library,trace_writer,$(call together,$(wildcard profiler/trace/writer/*.cpp)))

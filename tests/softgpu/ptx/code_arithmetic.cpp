@@ -6,7 +6,6 @@ namespace softgpu::ptx {
 namespace {
 
 bool is_floating(Type t) { return is_float(t) || is_half(t); }
-unsigned bits(Type t) { return 8 * size_of(t); }
 
 void integer_only(const Op& op, Type t, unsigned least = 2) {
     if (!is_integer(t) || size_of(t) < least) op.refuse("." + std::string(name_of(t)) + " is not known here");

@@ -3,7 +3,6 @@
 
 namespace softgpu::ptx {
 namespace {
-unsigned bits(Type t) { return 8 * size_of(t); }
 
 void sized(const Op& op, Type t, unsigned least, unsigned most) {
     if (!is_integer(t) || size_of(t) < least || size_of(t) > most) op.refuse("." + std::string(name_of(t)) + " is not known here");

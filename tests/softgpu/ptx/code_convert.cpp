@@ -6,7 +6,6 @@
 
 namespace softgpu::ptx {
 namespace {
-constexpr std::string_view modes[] = {"RN", "RZ", "RM", "RP"};
 
 void mov(Coder& c, Op& op) {
     const Type type = op.take_type();

@@ -4,7 +4,6 @@
 
 namespace softgpu::ptx {
 namespace {
-constexpr std::string_view modes[] = {"RN", "RZ", "RM", "RP"};
 
 // The operands of a half operation, each turned into the result's bits by `f` (also lane by lane).
 void half_result(Coder& c, Op& op, Type type, std::size_t sources, const std::function<std::string(const std::vector<std::string>&)>& f) {

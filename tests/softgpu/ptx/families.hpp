@@ -5,6 +5,8 @@
 
 namespace softgpu::ptx {
 
+inline constexpr std::string_view modes[] = {"RN", "RZ", "RM", "RP"};   // of rounding
+
 // add, sub, mul, div, min, max (two operands), fma and mad (three), of f16, bf16, pairs, f32, f64.
 void float_operation(Coder&, Op&, Type type);
 void float_sign(Coder&, Op&, Type type);  // neg, abs

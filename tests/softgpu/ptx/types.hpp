@@ -24,6 +24,7 @@ struct Refusal : std::runtime_error {
 std::optional<Type> type_of(std::string_view suffix);  // "f32", without the dot
 std::string_view name_of(Type);
 unsigned size_of(Type);  // bytes; 1 for predicates
+inline unsigned bits(Type t) { return 8 * size_of(t); }
 bool is_signed(Type);
 bool is_integer(Type);  // u, s or b of 8 to 64 bits
 bool is_float(Type);    // f32 or f64
