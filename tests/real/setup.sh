@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # setup.sh OUT CUDA_HOME WHAT: makes the virtual environments of the framework tests under OUT, with pinned versions.
-# WHAT is `base` (tinygrad with its own test_tiny.py from its source distribution, Dr.Jit: what `make test` runs), `numba`,
-# `slangpy` or `taichi` (`make test-real` alone: hundreds of MB). Called by the make targets; safe to run again.
+# WHAT is `base` (tinygrad with its own test_tiny.py from its source distribution, Dr.Jit: what `make test` runs), or one of those
+# at the end (`make test-real` alone: hundreds of MB). Called by the make targets; safe to run again.
 # The CUDA compiler library that tinygrad loads comes from the toolkit; where the toolkit's wheels brought it, it lies
 # under CUDA_HOME too. numba-cuda brings its own.
 set -euo pipefail
@@ -46,10 +46,22 @@ taichi() {
   environment "$out/taichi/venv" 'taichi==1.7.4' 'numpy==2.3.5'
 }
 
+quadrants() {
+  environment "$out/quadrants/venv" 'quadrants==1.3.3' 'numpy==2.3.5'
+}
+
+halide() {
+  environment "$out/halide/venv" 'halide==21.0.0' 'numpy==2.3.5'
+}
+
+cuda_core() {
+  environment "$out/cuda_core/venv" 'cuda-core==1.2.2' 'cuda-bindings==13.5.0' 'nvidia-cuda-nvrtc==13.0.88' 'numpy==2.3.5'
+}
+
 slangpy() {
   environment "$out/slangpy/venv" 'slangpy==0.43.1' 'numpy==2.3.5'
 }
 
-case $what in base | numba | slangpy | taichi) "$what" ;; *) echo "tests/real: setup.sh: $what: expected base, numba, slangpy or taichi" >&2; exit 2 ;; esac
+case $what in base | numba | slangpy | taichi | quadrants | halide | cuda_core) "$what" ;; *) echo "tests/real: setup.sh: $what: expected base, numba, slangpy, taichi, quadrants, halide or cuda_core" >&2; exit 2 ;; esac
 mkdir -p "$out/$what"
 touch "$out/$what/ready"

@@ -1,8 +1,10 @@
-"""Layers of weights over a vector, trained by gradients written by hand: a kernel a layer, an array a tensor. `--oracle` runs on the CPU."""
+"""Layers of weights over a vector, trained by gradients written by hand: a kernel a layer, an array a tensor. In Taichi, or in
+what PACKAGE names that has its interface. `--oracle` runs on the CPU."""
+import importlib
 import os
 import sys
 
-import taichi as ti
+ti = importlib.import_module(os.environ.get("PACKAGE", "taichi"))
 
 ti.init(arch=ti.cpu if "--oracle" in sys.argv else ti.cuda, offline_cache=False, log_level=ti.ERROR)
 LAYERS, N = 24, 160_000
