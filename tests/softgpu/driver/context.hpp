@@ -2,6 +2,7 @@
 // streams are never freed, so that a stale handle is an error and not a crash.
 #pragma once
 
+#include <deque>
 #include <unordered_map>
 
 #include "tests/softgpu/driver/engine.hpp"
@@ -51,6 +52,7 @@ struct CUstream_st {
     std::uint64_t id = 0;
     bool is_legacy = false, blocking = true, per_thread = false;
     softgpu::OpRef tail;                           // under schedule_mutex
+    std::deque<softgpu::OpRef> queued;             // with SOFTGPU_QUEUE: what has not ended of it; under schedule_mutex
     std::shared_ptr<softgpu::Capture> capture;     // under schedule_mutex
     std::vector<CUgraphNode_st*> capture_tail;     // what the next captured node depends on
     std::unordered_map<int, CUstreamAttrValue> attributes;

@@ -63,6 +63,7 @@ struct Options {
     std::uint64_t fail_at = 0, fail_times = 1;
     CUresult fail_with = CUDA_ERROR_OUT_OF_MEMORY;
     int workers = 2;
+    std::size_t queue = 0;  // SOFTGPU_QUEUE: calls whose work a stream holds at a time; 0: any number
     std::string timeline;   // SOFTGPU_TIMELINE: what each engine did when, on the virtual clock
     bool modelled = false;  // SOFTGPU_TIME=model or table: virtual time (clock.hpp)
     struct Lasts {

@@ -114,6 +114,7 @@ Options* read_options() {
         o->shuffle = true;
         o->seed = std::strtoull(text, nullptr, 0);
     }
+    o->queue = static_cast<std::size_t>(env_number("SOFTGPU_QUEUE", 0, 0, 1 << 20));
     o->strict = env_number("SOFTGPU_STRICT", 1, 0, 1) != 0;
     o->count = env_number("SOFTGPU_COUNT", 0, 0, 1) != 0;
     o->assert_bytes = env_bytes("SOFTGPU_ASSERT_BYTES", 0);

@@ -87,11 +87,27 @@ OpRef submit_in_order_locked(CUstream s, std::shared_ptr<Work> work, std::span<c
 
 bool is_capturing(CUstream s) { return s->capture != nullptr; }
 
+// A stream holds so much, and who gives it more waits, whatever locks that thread holds: as on a card, after a thousand launches.
+static void wait_for_a_place(CUstream s) {
+    for (;;) {
+        OpRef first;
+        {
+            std::lock_guard lock(schedule_mutex());
+            while (!s->queued.empty() && is_done(s->queued.front())) s->queued.pop_front();
+            if (s->queued.size() < options().queue) return;
+            first = s->queued.front();
+        }
+        wait(first);
+    }
+}
+
 CUresult submit(CUstream s, std::shared_ptr<Work> work, OpRef* op, std::span<const OpRef> more) {
     if (s->capture) [[unlikely]] return capture_work(s, std::move(work));
+    if (options().queue) [[unlikely]] wait_for_a_place(s);
     std::lock_guard lock(schedule_mutex());
     if (s->is_legacy || s->blocking) TRY(capture_blocks_legacy_locked(s));
     OpRef done = submit_in_order_locked(s, std::move(work), more);
+    if (options().queue) [[unlikely]] s->queued.push_back(done);
     if (op) *op = std::move(done);
     return CUDA_SUCCESS;
 }
