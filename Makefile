@@ -103,9 +103,9 @@ $(1): FORCE
 	@printf '#include "%s"\n' $(2) | cmp -s - $$@ || printf '#include "%s"\n' $(2) > $$@
 endef
 in_one = $(eval $(call sources_in_one,$(1),$(2)))$(1)
-eight = $(if $(word 2,$(1)),$(call in_one,$(BUILD)/gen/$(basename $(firstword $(1)))+$(words $(wordlist 2,8,$(1))).cpp,$(1)),$(1))
+eight = $(if $(word 2,$(1)),$(eval TOGETHER += $(1))$(call in_one,$(BUILD)/gen/$(basename $(firstword $(1)))+$(words $(wordlist 2,8,$(1))).cpp,$(1)),$(1))
 TOGETHER :=
-together = $(eval TOGETHER += $(wordlist 1,8,$(1)))$(if $(1),$(call eight,$(wordlist 1,8,$(1))) $(call together,$(wordlist 9,$(words $(1)),$(1))))
+together = $(if $(1),$(call eight,$(wordlist 1,8,$(1))) $(call together,$(wordlist 9,$(words $(1)),$(1))))
 
 unit_test = $(call program,tests/unit-$(1),$(call in_one,$(BUILD)/gen/tests/unit-$(1).cpp,$(2)),$(3) catch_main,$(4))$(eval TEST_SUITES += $(B)/tests/unit-$(1))$(eval TEST_NEEDS += $(B)/tests/unit-$(1))
 
