@@ -3,7 +3,9 @@
 #
 #   $(call library,NAME,SOURCES)                       build/lib/libNAME.a
 #   $(call program,OUTPUT,SOURCES,LIBRARIES,LDFLAGS)    build/OUTPUT, with fmt (profiler/format) where it is used
-#   $(call unit_test,NAME,SOURCES,LIBRARIES,LDFLAGS)    build/tests/unit-NAME (Catch2), run by `make test`
+#   $(call unit_test,NAME,SOURCES,LIBRARIES,LDFLAGS)    build/tests/unit-NAME (Catch2), run by `make test`, its sources compiled as one
+#
+# $(call together,SOURCES) in place of SOURCES: compiled eight at a time, which is what long lists are.
 #
 # A module adds what `make` builds to DEFAULT, suites of `make test` to TEST_SUITES (what they
 # need to TEST_NEEDS), suites of `make check` alone to CHECK_SUITES, benchmarks to BENCHES.
