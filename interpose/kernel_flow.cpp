@@ -12,24 +12,49 @@ namespace {
 constexpr const char* kTurns = "stores what depends on the order of its atomic operations";
 constexpr std::size_t kMostSteps = 20'000'000;   // of the search for stores that are passed by; then all count as such
 constexpr std::size_t kNever = SIZE_MAX;
+constexpr std::uint64_t kMostParameters = 32'768;   // bytes of a parameter buffer: the driver takes up to 32,764
 
 bool goes_elsewhere(std::string_view op) { return starts_with(op, "bra") || starts_with(op, "ret") || starts_with(op, "exit"); }
 
 }  // namespace
 
+void ParameterWords::insert(std::uint32_t offset) {
+    const std::size_t word = offset / 8, at = word / 64;
+    if (bits_.size() <= at) bits_.resize(at + 1);
+    bits_[at] |= std::uint64_t(1) << word % 64;
+}
+
+bool ParameterWords::add(const ParameterWords& other) {
+    std::uint64_t more = 0;
+    if (bits_.size() < other.bits_.size()) bits_.resize(other.bits_.size());
+    for (std::size_t i = 0; i < other.bits_.size(); ++i) {
+        more |= other.bits_[i] & ~bits_[i];
+        bits_[i] |= other.bits_[i];
+    }
+    return more != 0;
+}
+
+ParameterWords ParameterWords::shifted() const {
+    ParameterWords by_one;
+    each([&](std::uint32_t offset) { by_one.insert(offset + 8); });
+    return by_one;
+}
+
+std::set<std::uint32_t> ParameterWords::offsets() const {
+    std::set<std::uint32_t> all;
+    each([&](std::uint32_t offset) { all.insert(all.end(), offset); });
+    return all;
+}
+
 void KernelFlow::Value::add(const Value& other) {
-    leads.insert(other.leads.begin(), other.leads.end());
-    holds.insert(other.holds.begin(), other.holds.end());
+    leads.add(other.leads);
+    holds.add(other.holds);
     reaches_variable |= other.reaches_variable;
     from_variable |= other.from_variable;
     by_turn |= other.by_turn;
 }
 
-void KernelFlow::join(Words& to, const Words& from) {
-    const std::size_t before = to.size();
-    to.insert(from.begin(), from.end());
-    changed_ |= to.size() != before;
-}
+void KernelFlow::join(Words& to, const Words& from) { changed_ |= to.add(from); }
 void KernelFlow::raise(bool& to, bool from) {
     changed_ |= from && !to;
     to |= from;
@@ -41,8 +66,10 @@ bool KernelFlow::solve(const OffsetOf& offset_of, KernelCode& out) {
         changed_ = false;
         for (Instruction& i : code_) step(i, offset_of, out);
     }
-    if (!out.writes_known) out.writes.clear(), out.steers.clear(), out.scattered.clear();
-    else find_skipped(out);
+    if (out.writes_known) {
+        find_skipped();
+        out.writes = writes_.offsets(), out.steers = steers_.offsets(), out.scattered = scattered_.offsets();
+    }
     for (std::size_t at = 0; at < code_.size(); ++at) {
         const std::vector<std::size_t> after = code_[at].waits ? next(at) : std::vector<std::size_t>();
         if (std::any_of(after.begin(), after.end(), [at](std::size_t n) { return n <= at; })) hazard_ = kVolatile;   // again and again until it finds what it waits for
@@ -102,26 +129,28 @@ std::vector<std::size_t> KernelFlow::joins(const std::vector<std::vector<std::si
 }
 
 // What is stored to where memory decides whether the store is come by may be left out in part.
-void KernelFlow::find_skipped(KernelCode& out) {
+void KernelFlow::find_skipped() {
     if (std::none_of(code_.begin(), code_.end(), [](const Instruction& i) { return i.turns; })) return;
     const std::size_t end = code_.size();
     std::vector<std::vector<std::size_t>> after;
     for (std::size_t at = 0; at < end; ++at) after.push_back(next(at));
     const std::vector<std::size_t> join = joins(after);
-    std::vector<std::size_t> sure(end + 1, kNever), reached(end + 1, kNever), open;   // from which branch on, as was seen last
+    std::vector<std::size_t> sure(end + 1, kNever), reached(end + 1, kNever), open, found;   // from which branch on, as was seen last
     std::size_t steps = 0;
     for (std::size_t from = 0; from < end; ++from) {
         if (!code_[from].turns || join[from] == kNever) continue;
         for (std::size_t at = join[from]; at != end; at = join[at]) sure[at] = from;
-        for (open.assign(1, from); !open.empty();) {
+        for (open.assign(1, from), found.clear(); !open.empty();) {
             const std::size_t at = open.back();
             open.pop_back();
             for (const std::size_t n : after[at])
-                if (++steps; n != end && std::exchange(reached[n], from) != from) open.push_back(n);
+                if (++steps; n != end && std::exchange(reached[n], from) != from) open.push_back(n), found.push_back(n);
         }
-        for (std::size_t at = 0; at < end; ++at)
-            if (steps > kMostSteps || (reached[at] == from && sure[at] != from)) out.scattered.insert(code_[at].stores.begin(), code_[at].stores.end());
-        if (steps > kMostSteps) return;
+        for (const std::size_t at : found)
+            if (sure[at] != from) scattered_.add(code_[at].stores);
+        if (steps <= kMostSteps) continue;
+        for (const Instruction& i : code_) scattered_.add(i.stores);
+        return;
     }
 }
 
@@ -132,7 +161,7 @@ void KernelFlow::step(Instruction& instruction, const OffsetOf& offset_of, Kerne
     if (goes_elsewhere(op) || starts_with(op, "trap")) {
         instruction.turns = goes_elsewhere(op) && !registers_[guard].holds.empty();
         instruction.waits = registers_[guard].by_turn;
-        return join(out.steers, registers_[guard].holds);
+        return join(steers_, registers_[guard].holds);
     }
     if (starts_with(op, "call") || starts_with(op, "cp.async.bulk") || starts_with(op, "cp.reduce") || starts_with(op, "st.async") || starts_with(op, "multimem")) {
         out.writes_known = false;
@@ -163,21 +192,21 @@ void KernelFlow::step(Instruction& instruction, const OffsetOf& offset_of, Kerne
     const bool atomic = starts_with(op, "atom.") || starts_with(op, "red.");
     const bool store = starts_with(op, "st.") || contains(op, ".store.");
     const bool near = contains(op, ".shared") || contains(op, ".local") || contains(op, ".param");
-    if (reaches && !contains(op, ".param")) join(out.steers, inside.holds);
+    if (reaches && !contains(op, ".param")) join(steers_, inside.holds);
     out.follows_variables |= reaches && inside.from_variable;
     if (starts_with(op, "brx")) {
         for (const std::string_view index : results) outside.add(registers_[index]);   // what comes first is no result
         instruction.turns = !outside.holds.empty();
-        join(out.steers, outside.holds);
+        join(steers_, outside.holds);
     }
     if (store)
         for (const std::string_view w : results) outside.add(registers_[w]);   // `st [a], v`: v comes after the bracket
     if ((atomic || store) && !near) {
-        join(out.writes, inside.leads);
+        join(writes_, inside.leads);
         instruction.stores = inside.leads;
         if (store && (inside.by_turn || outside.by_turn)) hazard_ = kTurns;
-        if (!inside.holds.empty() || !registers_[guard].holds.empty()) join(out.scattered, inside.leads);
-        for (const std::uint32_t at : inside.leads) join(stored_through_[at], outside.holds);
+        if (!inside.holds.empty() || !registers_[guard].holds.empty()) join(scattered_, inside.leads);
+        inside.leads.each([&](std::uint32_t at) { join(stored_through_[at], outside.holds); });
     }
     if (store && !contains(op, ".global")) join(near_.leads, outside.leads);
     if ((atomic || store) && !contains(op, ".global")) join(near_.holds, outside.holds), raise(near_.by_turn, outside.by_turn);
@@ -185,16 +214,15 @@ void KernelFlow::step(Instruction& instruction, const OffsetOf& offset_of, Kerne
     if (store || starts_with(op, "red.")) return;
     Value value;
     if (parameter >= 0) {
-        value.leads.insert(static_cast<std::uint32_t>(static_cast<std::uint64_t>(parameter) + displacement) / 8 * 8);
+        if (const std::uint64_t at = static_cast<std::uint64_t>(parameter) + displacement; at < kMostParameters) value.leads.insert(static_cast<std::uint32_t>(at));
+        else out.writes_known = false;   // no parameter lies there
     } else if (reaches) {   // ld, atom, ldmatrix, wmma.load, cp.async, ...
         if ((!contains(op, ".global") && !contains(op, ".const")) || starts_with(op, "cp.async")) value = near_;
-        if (!starts_with(op, "ld.") && !starts_with(op, "ldu.")) value.leads.clear();
+        if (!starts_with(op, "ld.") && !starts_with(op, "ldu.")) value.leads = {};
         value.by_turn |= starts_with(op, "atom.");
-        for (const std::uint32_t at : inside.leads) {
-            value.holds.insert(at);
-            value.holds.insert(stored_through_[at].begin(), stored_through_[at].end());
-        }
-        value.holds.insert(inside.holds.begin(), inside.holds.end());
+        value.holds.add(inside.leads);
+        inside.leads.each([&](std::uint32_t at) { value.holds.add(stored_through_[at]); });
+        value.holds.add(inside.holds);
         if (contains(op, "64") || contains(op, "128") || contains(op, ".v")) {   // a word that may be an address
             value.from_variable |= inside.reaches_variable || stored_.from_variable;
             value.reaches_variable |= stored_.reaches_variable;
@@ -207,7 +235,7 @@ void KernelFlow::step(Instruction& instruction, const OffsetOf& offset_of, Kerne
         value = outside;
         value.add(inside);
     }
-    value.holds.insert(registers_[guard].holds.begin(), registers_[guard].holds.end());   // it may keep what it was
+    value.holds.add(registers_[guard].holds);   // it may keep what it was
     for (std::size_t i = 0; i < results.size(); ++i) {
         join(registers_[results[i]].leads, value.leads);
         join(registers_[results[i]].holds, value.holds);
@@ -215,10 +243,9 @@ void KernelFlow::step(Instruction& instruction, const OffsetOf& offset_of, Kerne
         raise(registers_[results[i]].reaches_variable, value.reaches_variable);
         raise(registers_[results[i]].by_turn, value.by_turn);
         if (parameter >= 0 && contains(op, ".v")) {   // a vector of words
-            Words next;
-            for (const std::uint32_t at : value.leads) next.insert(at + 8);
+            const Words next = value.leads.shifted();
             if (!contains(op, "32") && !contains(op, "16")) value.leads = next;
-            else value.leads.insert(next.begin(), next.end());
+            else value.leads.add(next);
         }
     }
 }

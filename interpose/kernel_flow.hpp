@@ -5,6 +5,7 @@
 // One body at a time, then thrown away; views into the text, which has to outlive it. Not thread-safe.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,6 +20,25 @@ namespace udnnmem::interpose {
 
 inline bool starts_with(std::string_view text, std::string_view with) { return text.substr(0, with.size()) == with; }
 inline bool contains(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
+
+// Some of the 8-byte words of a parameter buffer, by their offsets (multiples of 8): a bit each, for a long kernel joins them at each of
+// its instructions.
+class ParameterWords {
+  public:
+    void insert(std::uint32_t offset);
+    bool add(const ParameterWords& other);   // whether it got more
+    bool empty() const { return bits_.empty(); }
+    ParameterWords shifted() const;          // each by one word
+    template <class Use>
+    void each(Use use) const {
+        for (std::size_t i = 0; i < bits_.size(); ++i)
+            for (std::uint64_t left = bits_[i]; left; left &= left - 1) use(static_cast<std::uint32_t>(i * 64 + static_cast<unsigned>(std::countr_zero(left))) * 8);
+    }
+    std::set<std::uint32_t> offsets() const;
+
+  private:
+    std::vector<std::uint64_t> bits_;   // the last one is not 0
+};
 
 class KernelFlow {
   public:
@@ -37,7 +57,7 @@ class KernelFlow {
     const char* hazard() const { return hazard_; }
 
   private:
-    using Words = std::set<std::uint32_t>;
+    using Words = ParameterWords;
     struct Value {
         Words leads, holds;   // words of the parameter buffer: that reach it, and what was loaded through which does
         bool reaches_variable = false, from_variable = false;   // a variable's address reaches it; a word of 64 bits that was loaded from one does
@@ -56,13 +76,14 @@ class KernelFlow {
     void raise(bool& to, bool from);
     std::vector<std::size_t> next(std::size_t at) const;
     std::vector<std::size_t> joins(const std::vector<std::vector<std::size_t>>& after) const;
-    void find_skipped(KernelCode& out);
+    void find_skipped();
 
     std::vector<Instruction> code_;
     std::multimap<std::string_view, std::size_t> labels_;
     std::map<std::string_view, Value> registers_;
+    Words writes_, steers_, scattered_;        // as in KernelCode
     Value near_;                               // stored to memory that the kernel alone has
-    std::map<std::uint32_t, Words> stored_through_;   // by the word that leads there
+    std::map<std::uint32_t, Words> stored_through_;   // by the offset of the word that leads there
     Value stored_;                             // ... anywhere, as far as variables go
     bool changed_ = false;
     const char* hazard_ = nullptr;

@@ -44,6 +44,38 @@ TEST_CASE("words of a struct are told apart, vectors are not") {
     CHECK(code_of(head + entry("k", ".reg .b64 %rd<9>;\nld.param.v2.u64 {%rd1, %rd2}, [s+8];\nst.global.u32 [%rd2], 1;"), "k").writes.count(32));
 }
 
+TEST_CASE("words of a struct of all that a launch can be given, and none behind it") {
+    const auto code = [](const std::string& offsets) {
+        return code_of(head + entry("k", "ld.param.u64 %rd1, [s+" + offsets + "];\nst.global.u32 [%rd1], 1;\nld.param.v2.u64 {%rd2, %rd3}, [s+504];\nst.global.u32 [%rd3], %rd2;", ".param .align 8 .b8 s[32760]"), "k");
+    };
+    for (const std::uint32_t at : {0u, 496u, 504u, 520u, 4088u, 32752u}) {
+        INFO(at);
+        CHECK(code(std::to_string(at)).writes == Words{at, 512});
+        CHECK(code(std::to_string(at)).writes_known);
+    }
+    CHECK_FALSE(code("32768").writes_known);
+    CHECK_FALSE(code("0xfffffffffffffff8").writes_known);
+}
+
+TEST_CASE("a long kernel with many parameters, each of which reaches the value that it stores") {
+    std::string parameters, body = "mov.f32 %f0, 0;\n";
+    const int many = 200;
+    for (int i = 0; i < many; ++i) {
+        const std::string n = std::to_string(i), d = "%d" + n;
+        parameters += (i ? ", .param .u64 p" : ".param .u64 p") + n;
+        body += "ld.param.u64 " + d + ", [p" + n + "];\nld.global.f32 %g" + n + ", [" + d + "];\nadd.f32 %f" + std::to_string(i + 1) + ", %f" + n + ", %g" + n + ";\n";
+    }
+    for (int i = many; i < 20'000; ++i) body += "fma.rn.f32 %f" + std::to_string(i + 1) + ", %f" + std::to_string(i) + ", %f" + std::to_string(i) + ", %f" + std::to_string(i - 1) + ";\n";
+    // What is added up decides which way it goes, and whether one store is come by.
+    body += "setp.gt.f32 %p1, %f20000, 0f00000000;\n@%p1 bra SKIP;\nst.global.f32 [%d7], %f20000;\nSKIP: st.global.f32 [%d8], %f20000;";
+    const KernelCode code = code_of(head + entry("k", body, parameters.c_str()), "k");
+    Words all;
+    for (std::uint32_t i = 0; i < many; ++i) all.insert(i * 8);
+    CHECK(code.writes == Words{56, 64});
+    CHECK(code.steers == all);
+    CHECK(code.scattered == Words{56});
+}
+
 TEST_CASE("an address may go through registers in any order, selections and local memory") {
     CHECK(code_of(head + entry("k", "ld.param.u64 %rd1, [a];\nL1: st.global.u32 [%rd3], 1;\nmov.u64 %rd3, %rd2;\nmov.u64 %rd2, %rd1;\nbra L1;"), "k").writes == Words{0});
     CHECK(code_of(head + entry("k", "ld.param.u64 %rd1, [a];\nld.param.u64 %rd2, [b];\nselp.b64 %rd3, %rd1, %rd2, %p1;\natom.global.add.u32 %r1, [%rd3], 1;"), "k").writes == Words{0, 8});
