@@ -2,7 +2,7 @@
 """One bit is wrong: of what a replay made, or of what was saved for replays to work on (the state of a generator).
 
 A result that is wrong ends the program with CUDA's error and one line, and no wrong number was given before. So does what a wrong
-input makes, or the bit did not matter and the bits are right. 16 trials in `make test`, 1,004 with UDNNMEM_TEST_FULL=1.
+input makes, or the bit did not matter and the bits are right. 14 trials in `make test`, 1,004 with UDNNMEM_TEST_FULL=1.
 `flips.py KIND:{result|saved}:N...` tries some: the N-th of a kind of replays.py.
 """
 import concurrent.futures, os, re, sys
@@ -19,7 +19,7 @@ def trials():
     spread = lambda kinds, what, each: [(kind, what, 1 + n * last // each) for kind, last in kinds.items() for n in range(each)]
     if FULL:
         return spread(RESULTS, "result", 67) + spread(SAVED, "saved", 200)
-    return [(kind, "result", 40) for kind in RESULTS] + spread(SAVED, "saved", 4)
+    return [(kind, "result", 40) for kind in RESULTS] + spread(SAVED, "saved", 2)
 
 
 def one(trial, plain):

@@ -83,7 +83,7 @@ def main():
 
 def hungry_driver(suite, command, right):
     """A launch finds no memory for what the driver needs, once: it gets some, be it the program's or one of a replay."""
-    for launch in range(2300, 5000, 27 if FULL else 300):
+    for launch in range(2300, 5000, 27 if FULL else 900):
         done = Run(command, environment(preload=True, SOFTGPU_MEMORY=MEMORY, SOFTGPU_FAIL=f"cuLaunchKernel:{launch}:2:1", **MODEL), limit=120)
         suite.check(done.status == 0 and done.output == right, f"unloaded, launch {launch} refused once for want of memory: it runs", f"    status {done.status}\n{done.tail(12)}")
 

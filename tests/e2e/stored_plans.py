@@ -194,7 +194,7 @@ def main():
         suite.check("another program" in "".join(said) and followed[1] >= 1, "another program: learned anew", f"    {said} {followed}\n{done.tail(20)}")
         done, followed, _ = start("another program again", digits(depth=20, steps=6), share=same, enough=5)
         suite.check(followed[1] >= 5, "another program again: by its own plan", f"    {followed}\n{done.tail(20)}")
-        for at in range(0, len(good), 1 if FULL else len(good) // 6):
+        for at in range(0, len(good), 1 if FULL else len(good) // 4):
             for what, bytes_ in (("changed", good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1:]), ("cut", good[:at])):
                 file.write_bytes(bytes_)
                 # In memory enough, or there is a plan of its own to store before long.

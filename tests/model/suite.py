@@ -11,7 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.e2e.harness import BUILD, FULL, PATIENCE, Suite
 
 CHECK = BUILD / "tests" / "model-check"
-WALKS = 20000 if FULL else 300
+WALKS = 20000 if FULL else 150
 SMALL = ["each", "same", "pinned-host", "both", "everything", "capture", "gate", "planned-capture", "planned-everything"]
 PART = {"turns": 15_000_000, "orders": 15_000_000}
 AUDIT = 16
