@@ -96,7 +96,7 @@ def node_by_node(suite, file):
 def other_memory(suite, file):
     """Much of the budget is taken by what is not there yet when the next start begins."""
     for what in ("first start", "second start"):
-        done = Run(digits(40, 80, 256), environment(preload=True, SOFTGPU_MEMORY="64MiB", UDNNMEM_BUDGET="2MiB", UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info", **LOOK), limit=120)
+        done = Run(digits(40, 40, 256), environment(preload=True, SOFTGPU_MEMORY="64MiB", UDNNMEM_BUDGET="2MiB", UDNNMEM_PLAN=file, UDNNMEM_DEBUG="info", **LOOK), limit=120)
         suite.check(done.status == 0 and not NOTE.findall(done.error) and file.exists(), f"{what} in a small budget: nothing to say of the plan", f"    {done.status}\n{done.tail(12)}")
     suite.check("stored plans, from" in done.error, "second start in a small budget: by the stored plan", done.tail(12))
 
