@@ -8,6 +8,7 @@
 #include <iterator>
 #include <mutex>
 #include <set>
+#include <unordered_map>
 #include <vector>
 
 #define XXH_INLINE_ALL
@@ -198,10 +199,11 @@ class PtxScan {
         if (entry) {
             const auto layout = layouts_.find(body.name);
             const bool laid_out = layout != layouts_.end() && layout->second.size() == names.size();
-            body.understood = flow.solve([&](std::string_view name) -> std::int64_t {
-                const auto at = std::find(names.begin(), names.end(), name);
-                if (at == names.end() || !laid_out) return -1;
-                return layout->second[static_cast<std::size_t>(at - names.begin())].offset;
+            std::unordered_map<std::string_view, std::int64_t> offsets;
+            for (std::size_t i = 0; laid_out && i < names.size(); ++i) offsets.emplace(names[i], layout->second[i].offset);
+            body.understood = flow.solve([&](std::string_view name) {
+                const auto at = offsets.find(name);
+                return at == offsets.end() ? -1 : at->second;
             }, body.code);
             body.code.writes_known = body.code.writes_known && laid_out;
             if (!body.code.hazard) body.code.hazard = flow.hazard();

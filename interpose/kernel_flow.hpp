@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "interpose/kernel_code.hpp"
@@ -80,7 +81,7 @@ class KernelFlow {
 
     std::vector<Instruction> code_;
     std::multimap<std::string_view, std::size_t> labels_;
-    std::map<std::string_view, Value> registers_;
+    std::unordered_map<std::string_view, Value> registers_;
     Words writes_, steers_, scattered_;        // as in KernelCode
     Value near_;                               // stored to memory that the kernel alone has
     std::map<std::uint32_t, Words> stored_through_;   // by the offset of the word that leads there

@@ -34,8 +34,8 @@ def built(name, sources, flags, libraries):
     return target if made.returncode == 0 else None
 
 
-def fuzz(name, sources, *, runs, max_len, flags=(), libraries=(), options=()):
-    """`runs`: inputs in `make test`. Returns the exit status."""
+def fuzz(name, sources, *, runs, max_len, seeds=(), flags=(), libraries=(), options=()):
+    """`runs`: inputs in `make test`; `seeds`: files to begin with beside the corpus. Returns the exit status."""
     if not CLANG:
         return ended(0, 0, "clang++ is not installed: not fuzzed", skipped=1)
     with tempfile.TemporaryDirectory() as work:
@@ -49,6 +49,8 @@ def fuzz(name, sources, *, runs, max_len, flags=(), libraries=(), options=()):
     dictionary = [f"-dict={here / name}.dict"] if (here / f"{name}.dict").exists() else []
     corpus = [here / f"{name}_corpus"] if (here / f"{name}_corpus").is_dir() else []
     with tempfile.TemporaryDirectory() as work:
+        for seed in seeds:
+            shutil.copy(seed, work)
         run = subprocess.run([target, *effort, "-timeout=20", "-rss_limit_mb=3000", f"-max_len={max_len}", "-print_final_stats=1", *options, *dictionary,
                               f"-artifact_prefix={BUILD}/fuzz/found-{name}-", work, *corpus], capture_output=True, text=True, errors="replace")
     if run.returncode:
