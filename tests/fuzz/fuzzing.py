@@ -35,7 +35,7 @@ def built(name, sources, flags, libraries):
 
 
 def fuzz(name, sources, *, runs, max_len, seeds=(), flags=(), libraries=(), options=()):
-    """`runs`: inputs in `make test`; `seeds`: files to begin with beside the corpus. Returns the exit status."""
+    """`runs`: inputs where not at full length; `seeds`: files to begin with beside the corpus. Returns the exit status."""
     if not CLANG:
         return ended(0, 0, "clang++ is not installed: not fuzzed", skipped=1)
     with tempfile.TemporaryDirectory() as work:
