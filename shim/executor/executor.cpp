@@ -199,7 +199,7 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
     return Place();
 }
 
-bool Executor::recall_expected(const char* name, const LaunchWords& launch, pager::Op& op, Place& place) noexcept try {
+[[gnu::hot]] bool Executor::recall_expected(const char* name, const LaunchWords& launch, pager::Op& op, Place& place) noexcept try {
     std::lock_guard lock(mutex_);
     if (!following_ || !active_) return false;
     const std::int32_t step = active_->follower.expected();
@@ -215,7 +215,7 @@ bool Executor::recall_expected(const char* name, const LaunchWords& launch, page
 }
 
 // The op, which comes now, to the courses; `recalled`: it is the step that is expected.
-void Executor::tell(Place& place, const char* name, const Seen& seen, pager::Op& op, bool recalled) {
+[[gnu::hot]] void Executor::tell(Place& place, const char* name, const Seen& seen, pager::Op& op, bool recalled) {
     place.op = ++ops_;
     Course* const was = active_;
     const std::uint64_t run = was ? was->follower.run() : 0;
@@ -253,7 +253,11 @@ void Executor::tell(Place& place, const char* name, const Seen& seen, pager::Op&
     if (!passage_known_) pass(name, seen, op);
     const bool recalls = following_ && active_->memos.has(active_->follower.expected());
     recalls_.store(recalls, std::memory_order_relaxed);
-    if (recalls) active_->memos.fetch(active_->follower.expected());
+    if (recalls) {
+        const auto expected_now = static_cast<std::size_t>(active_->follower.expected());
+        active_->memos.fetch(active_->follower.expected());
+        __builtin_prefetch(&active_->sequence.steps[std::min(expected_now + LaunchMemos::ahead, active_->sequence.steps.size() - 1)]);
+    }
     if (!following_) {
         if (!replayer_) return;
         note_epoch(place, op, false);
@@ -269,7 +273,7 @@ void Executor::tell(Place& place, const char* name, const Seen& seen, pager::Op&
 }
 
 // For an op of a plan: when its buffers are used next, which of them is missing, and how far ahead of the device it may be.
-void Executor::look_ahead(Place& place, const Seen& seen, pager::Op& op, bool recalled) {
+[[gnu::hot]] void Executor::look_ahead(Place& place, const Seen& seen, pager::Op& op, bool recalled) {
     if (!recalled) {   // else it is so already
         const Sequence::Use* use = active_->sequence.uses.data() + active_->sequence.steps[static_cast<std::size_t>(place.step)].first;
         for (pager::Buffer* const b : seen.named) {
@@ -325,7 +329,7 @@ void Executor::tell_submitted(const Place& place, const pager::Op& op) noexcept 
 } catch (...) {
 }
 
-void Executor::after(const Place& place, const pager::Op& op) noexcept try {
+[[gnu::hot]] void Executor::after(const Place& place, const pager::Op& op) noexcept try {
     const std::int32_t step = place.step;
     if (step == Follower::nowhere) return;
     if (const Rows* const rows = place.rows.get(); rows && !rows->kept.empty() && rows->kept[static_cast<std::size_t>(step)] && place.course->known)

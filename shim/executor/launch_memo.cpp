@@ -4,7 +4,7 @@
 
 namespace udnnmem::executor {
 
-bool LaunchMemos::recall(std::int32_t step, const LaunchWords& launch, std::uint64_t clock, pager::Op& op, const pager::Buffer*& missing) const {
+[[gnu::hot]] bool LaunchMemos::recall(std::int32_t step, const LaunchWords& launch, std::uint64_t clock, pager::Op& op, const pager::Buffer*& missing) const {
     const Memo& m = memos_[static_cast<std::size_t>(step)];
     if (!m.there || !launch.match(words_.data() + m.word)) return false;
     const Named* const named = named_.data() + m.buffer;

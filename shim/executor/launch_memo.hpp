@@ -32,15 +32,21 @@ class LaunchWords {
 
 class LaunchMemos {
   public:
-    explicit LaunchMemos(std::size_t steps) : memos_(steps) {}
+    explicit LaunchMemos(std::size_t steps) : memos_(steps + ahead) {}
 
     bool has(std::int32_t step) const { return memos_[static_cast<std::size_t>(step)].there; }
-    // Brings what recall() of that step will look at into the caches: since the step came last, a program has left nothing of it there.
-    void fetch(std::int32_t step) const {
-        const Memo& m = memos_[static_cast<std::size_t>(step)];
-        fetch_lines(words_.data() + m.word, m.words * sizeof words_[0]);
-        fetch_lines(named_.data() + m.buffer, m.buffers * sizeof named_[0]);
+    // Brings into the caches what recall() of that step and the next ones will look at: since they came last, a program has left
+    // nothing of it there. Each thing while what leads to it is there already: the memo some steps ahead, the words of the next step
+    // and the buffers of this one. Inlined, or GCC leaves the calls out: to it, what only prefetches has no effect.
+    [[gnu::always_inline]] void fetch(std::int32_t step) const {
+        const Memo* const m = memos_.data() + step;
+        __builtin_prefetch(m + ahead);
+        fetch_lines(words_.data() + m[1].word, m[1].words * sizeof words_[0]);
+        fetch_lines(named_.data() + m[1].buffer, m[1].buffers * sizeof named_[0]);
+        const Named* const named = named_.data() + m->buffer;
+        for (std::uint32_t i = 0; i < m->buffers; ++i) __builtin_prefetch(named[i].buffer);
     }
+    static constexpr std::size_t ahead = 4;   // steps
     // Lists in `op`, which names nothing so far, what the launch names, and tells each buffer that can move when it is used next, in a
     // plan's count in which the step is at `clock` (0: there is no plan). `missing`: the first buffer that is not on the device; null:
     // there is none. False: the launch is not as it was when the memo was made, and `op` names nothing.
@@ -62,12 +68,12 @@ class LaunchMemos {
         std::uint16_t words = 0, buffers = 0, smalls = 0, tries = 0;
         bool there = false;
     };
-    static void fetch_lines(const void* from, std::size_t bytes) {
+    [[gnu::always_inline]] static void fetch_lines(const void* from, std::size_t bytes) {
         constexpr std::size_t line = 64;
         const char* const begin = static_cast<const char*>(from);
         for (std::size_t at = 0; at < bytes + line; at += line) __builtin_prefetch(begin + at);
     }
-    std::vector<Memo> memos_;                // per step
+    std::vector<Memo> memos_;                // per step, and for fetch() `ahead` empty ones
     std::vector<std::uint64_t> words_;       // of all, in the order in which they were made
     std::vector<Named> named_;
     std::vector<CUdeviceptr> small_;

@@ -33,7 +33,7 @@ struct Owner {
 
 }  // namespace
 
-Lease& my_lease() {
+[[gnu::hot]] Lease& my_lease() {
     if (!t_lease) [[unlikely]] {
         if (!t_ended) static thread_local Owner owner;
         t_lease = adopt();

@@ -104,7 +104,7 @@ CUresult Pager::peer_access(CUdevice owner, CUdevice reader, bool on) {
     return made ? made->peer_access(reader, on) : CUDA_SUCCESS;
 }
 
-void Pager::publish(const Op& op, Lease& lease) {
+[[gnu::hot]] void Pager::publish(const Op& op, Lease& lease) {
     const std::uint32_t count = op.count;
 #pragma GCC unroll 4
     for (std::uint32_t i = 0; i < count; ++i) lease.buffers[i].store(op.buffers[i], std::memory_order_relaxed);
@@ -112,7 +112,7 @@ void Pager::publish(const Op& op, Lease& lease) {
     lease.open(op.everything || !op.more.empty() ? Lease::everything : Lease::listed);
 }
 
-CUresult Pager::enter(Op& op) {
+[[gnu::hot]] CUresult Pager::enter(Op& op) {
     if (!op.slot) op.slot = &streams_.slot(op.stream);
     if (op.looked_at || (streams_.capturing() && streams_.is_capturing(op.stream))) [[unlikely]] {
         // Recorded, not run: it touches nothing now. But the driver looks at the addresses of copies and memsets, so
@@ -287,7 +287,7 @@ CUresult Pager::try_enter(Op& op, Buffer*& dropped) {
     }
 }
 
-void Pager::leave(Op& op, CUresult result) {
+[[gnu::hot]] void Pager::leave(Op& op, CUresult result) {
     if (op.captured) {
         if (!op.kernel) {
             my_lease().close();

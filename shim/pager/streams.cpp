@@ -39,7 +39,7 @@ std::weak_ptr<const void> this_thread() {
 
 StreamTable::StreamTable(const Driver& driver) : driver_(driver), generation_((g_tables.fetch_add(1) + 1) << 32) {}
 
-StreamSlot& StreamTable::slot(CUstream stream) {
+[[gnu::hot]] StreamSlot& StreamTable::slot(CUstream stream) {
     CUcontext context = nullptr;
     if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) insist([&] { return driver_.cuCtxGetCurrent(&context); });
     const std::uint64_t generation = generation_.load(std::memory_order_acquire);

@@ -63,7 +63,7 @@ bool WorkWords::copy(std::uint64_t* to) const {
     });
 }
 
-bool WorkWords::match(const std::uint64_t* words) const {
+[[gnu::hot]] bool WorkWords::match(const std::uint64_t* words) const {
     const Launch& l = *work_.launch;
     std::uint64_t other = l.params ? 0 : 1;
     const auto head = head_of(l);

@@ -19,10 +19,11 @@ template <class... A>
 struct Uncaptured<CUresult (*)(A...)> {
     template <auto Real>
     static CUresult call(A... arguments) {
+        static const auto real = Real();   // looked up by its name
         Session* const session = Session::get();
-        if (t_relaxed || !session || !session->pager().streams().capturing()) [[likely]] return Real()(arguments...);
+        if (t_relaxed || !session || !session->pager().streams().capturing()) [[likely]] return real(arguments...);
         pager::Relaxed relaxed(session->pager().driver());
-        return Real()(arguments...);
+        return real(arguments...);
     }
 };
 

@@ -1,4 +1,7 @@
 // Handlers of work that is submitted: launches, copies, memsets, and nodes of graphs as they are made.
+//
+// What a launch by plan runs through is `hot`, here and in the pager and the executor: it lies side by side in the library, and takes few
+// lines of the caches that a program shares with it.
 #include "shim/preload/work.hpp"
 
 #include <algorithm>
@@ -30,14 +33,14 @@ std::uint64_t shape_of(const Work& w) {
     return h;
 }
 
-CUresult plan_of(Session& s, CUstream stream, executor::Executor*& plan) {
+[[gnu::hot]] CUresult plan_of(Session& s, CUstream stream, executor::Executor*& plan) {
     plan = s.executing();
     const pager::StreamTable& streams = s.pager().streams();
     if (!plan || !streams.capturing()) return CUDA_SUCCESS;
     return streams.is_capturing(stream) ? (plan = nullptr, CUDA_SUCCESS) : std::exchange(plan, nullptr)->untold();
 }
 
-CUresult follow_replays(Session& s, const Op& op) {
+[[gnu::hot]] CUresult follow_replays(Session& s, const Op& op) {
     executor::Executor* const executor = s.executing();
     return executor && !op.captured ? executor->follow_replays(op) : CUDA_SUCCESS;
 }
@@ -94,7 +97,7 @@ bool copies_freed_memory(const Pager& p, const Work& w) {
 }
 
 // `drivers`: the result is the driver's.
-CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
+[[gnu::hot]] CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
     drivers = false;
     if (w.stream == CU_STREAM_PER_THREAD) [[unlikely]] name_own_stream();
     Session* s = Session::get();
@@ -158,7 +161,7 @@ CUresult submit_once(const Work& w, Submit submit, bool& drivers) noexcept {
 namespace handle {
 
 // With a launch the driver may take memory of its own: for code that it has not loaded so far, for stacks. Of ours it gets some then.
-CUresult work(const Work& w, Submit submit) noexcept {
+[[gnu::hot]] CUresult work(const Work& w, Submit submit) noexcept {
     bool drivers = false;
     CUresult result = submit_once(w, submit, drivers);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && drivers && w.launch) [[unlikely]]
