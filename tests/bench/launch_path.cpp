@@ -6,12 +6,14 @@
 // its own, and the medians are over all.
 // With GROUPS > 1 each thread has as many groups of buffers, and its rounds take turns with them; the time is that of the middle
 // of a round then, where a plan for less memory than they need has nothing to move. Then each launch is timed by itself too, and the
-// median of those of the last half is printed behind the others (0 else).
+// median of those of the last half is printed behind the others (0 else). Before that a line for each round of that half (of the
+// first thread): how long fixed work took beside it, and the median and the mean of its launches.
 // BYTES are those of a buffer.
 //   launch_path [ROUNDS [THREADS [GROUPS [BYTES]]]]
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <numeric>
 #include <thread>
 #include <vector>
 #include "tests/workloads/small/driver_program.hpp"
@@ -19,6 +21,15 @@
 constexpr int kTimed = 100, kAtEnds = 10;   // launches
 
 enum Stream : int { free_to_run, held, released };
+
+// ns that a fixed number of additions takes, which keep a core as busy as it can be: about twice as long while something else runs on
+// the same core, be it on its other hyperthread and another machine's.
+static double fixed_work() {
+  const auto start = std::chrono::steady_clock::now();
+  unsigned long a = 0, b = 0, c = 0, d = 0;
+  for (int i = 0; i < 3000; i++) asm volatile("add $1, %0\n add $1, %1\n add $1, %2\n add $1, %3" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
+}
 
 static void hold(void* stream) {
   auto& state = *static_cast<std::atomic<Stream>*>(stream);
@@ -33,6 +44,7 @@ int main(int argc, char** argv) {
   CUfunction nothing;
   CHECK(cuModuleGetFunction(&nothing, p.module, "nothing"));
   std::vector<std::vector<double>> times(threads), one(threads);   // of a launch: in the mean of a round; each by itself, of the last half
+  std::vector<double> beside;   // of the first thread's rounds of the last half
   std::atomic<unsigned> ready{0};
   auto body = [&](unsigned t) {
     CHECK(cuCtxSetCurrent(p.context));
@@ -62,9 +74,12 @@ int main(int argc, char** argv) {
       stream = free_to_run;
       CHECK(cuLaunchHostFunc(s, hold, &stream));
       stream.wait(free_to_run);
+      const bool each = groups > 1 && r >= rounds / 2;
+      const double before = each ? fixed_work() : 0;
       const auto start = std::chrono::steady_clock::now();
-      launch(kTimed, groups > 1 && r >= rounds / 2);
+      launch(kTimed, each);
       const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
+      if (each && !t) beside.push_back(std::max(before, fixed_work()));
       stream = released;
       stream.notify_one();
       if (groups > 1) launch(kAtEnds, false);
@@ -83,6 +98,12 @@ int main(int argc, char** argv) {
     std::nth_element(all.begin(), there, all.end());
     return *there;
   };
+  for (std::size_t r = 0; r < beside.size(); r++) {
+    const auto begin = one[0].begin() + static_cast<long>(r * kTimed);
+    std::vector<double> launches(begin, begin + kTimed);
+    std::nth_element(launches.begin(), launches.begin() + kTimed / 2, launches.end());
+    printf("%.1f %.1f %.1f\n", beside[r], launches[kTimed / 2], std::accumulate(launches.begin(), launches.end(), 0.0) / kTimed);
+  }
   std::vector<double> each;
   for (auto& o : one) each.insert(each.end(), o.begin(), o.end());
   if (each.empty()) each.push_back(0);

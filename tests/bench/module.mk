@@ -6,5 +6,5 @@ TEST_NEEDS += $(B)/tests/executor_bench
 tests/bench/executor.py: $(B)/tests/executor_bench
 $(B)/tests/launch_path: | $(B)/softgpu/libcuda.so
 tests/bench/launch.py: $(B)/tests/launch_path
-BENCHES += tests/bench/launch.py tests/bench/executor.py tests/bench/paging.py tests/bench/plans.py tests/bench/networks.py
+BENCHES += tests/bench/start.py tests/bench/launch.py tests/bench/executor.py tests/bench/paging.py tests/bench/plans.py tests/bench/networks.py
 tests/bench/networks.py: $(BUILD)/real/base/ready
