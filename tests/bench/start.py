@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What the library adds before a program's first ops have run, ms: of a program with one small kernel, and of one whose image holds
-KERNELS long ones, each of them launched once, as those of compilers that fuse a whole network are. With what measuring the link takes, most of the first figure here. Medians of pairs of runs without and with it, in turn.
+KERNELS long ones, each of them launched once, as those of compilers that fuse a whole network are. Measuring the link is part of it,
+most of the first figure. Medians of pairs of runs without and with it, in turn.
 """
 import ctypes, json, pathlib, statistics, subprocess, sys, time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
