@@ -109,21 +109,32 @@ eight = $(if $(word 2,$(1)),$(eval TOGETHER += $(1))$(call in_one,$(BUILD)/gen/$
 TOGETHER :=
 together = $(if $(1),$(call eight,$(wordlist 1,8,$(1))) $(call together,$(wordlist 9,$(words $(1)),$(1))))
 
-# A unit test begins with the test framework's header, which takes GCC two seconds: it is compiled once for all of them.
-FRAMEWORK := $(B)/obj/tests/catch.hpp
-$(FRAMEWORK).gch: tests/catch.hpp
-	@mkdir -p $(@D)
-	@echo "  c++   $<"
-	@printf '#include "%s"\n' $< > $(FRAMEWORK)
-	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -Og -MMD -MP -MF $(FRAMEWORK).d -MT $@ -x c++-header -o $@ $(FRAMEWORK)
+# The standard library's headers, which take GCC a second or two in each source that names some of them, are compiled once for
+# all, and so is the test framework's for the unit tests. (ccache does better without.)
+P := $(BUILD)$(if $(filter asan tsan,$(VARIANT)),/$(VARIANT))/obj
+STANDARD := algorithm array atomic bit charconv chrono cmath condition_variable deque filesystem fstream functional iterator map memory mutex optional random set span sstream string string_view thread unordered_map unordered_set utility vector
+FRAMEWORK := $(P)/tests/catch.hpp
+define compiled_once
+$(1).gch: $(3)
+	@mkdir -p $$(@D)
+	@echo "  c++   $(1)"
+	@printf '#include %s\n' $(4) > $(1)
+	@$$(CXX) $$(CPPFLAGS) $$(CXXFLAGS) $(2) -MMD -MP -MF $(1).d -MT $$@ -x c++-header -o $$@ $(1)
+DEPENDENCIES += $(1).d
+endef
+DEPENDENCIES :=
+$(eval $(call compiled_once,$(P)/standard-O2.hpp,,,$(patsubst %,'<%>',$(STANDARD))))
+$(eval $(call compiled_once,$(P)/standard-Og.hpp,-Og,,$(patsubst %,'<%>',$(STANDARD))))
+$(eval $(call compiled_once,$(FRAMEWORK),-Og,tests/catch.hpp,$(patsubst %,'<%>',$(STANDARD)) '"tests/catch.hpp"'))
+STANDARD_ONCE := $(if $(CCACHE),,$(P)/standard-O2.hpp $(P)/standard-Og.hpp)
+once = $(addprefix -include ,$(filter %/standard$(or $(1),-O2).hpp,$(STANDARD_ONCE)))
 define begins_with_framework
 $(1): $(FRAMEWORK).gch
-$(1): private CXXFLAGS += -include $(FRAMEWORK)
+$(1): private once = -include $(FRAMEWORK)
 endef
 
 unit_test = $(eval $(call begins_with_framework,$(B)/obj/$(BUILD)/gen/tests/unit-$(1).cpp.o))$(call program,tests/unit-$(1),$(call in_one,$(BUILD)/gen/tests/unit-$(1).cpp,$(2)),$(3) catch_main,$(4))$(eval TEST_SUITES += $(B)/tests/unit-$(1))$(eval TEST_NEEDS += $(B)/tests/unit-$(1))
 
-DEPENDENCIES := $(FRAMEWORK).d
 ifneq ($(filter-out $(SETUP_FREE_GOALS),$(or $(MAKECMDGOALS),all)),)
 include $(sort $(wildcard */module.mk */*/module.mk */*/*/module.mk))
 endif
@@ -134,21 +145,28 @@ source = $(patsubst $(BUILD)/gen/%,%,$(1))
 # What takes longer to compile than it ever runs; and the library that is broken on purpose.
 QUICK := $(addsuffix %,shim/cli/ tests/catch_main tests/e2e/ tests/gpu/ tests/interpose/ tests/policy/ tests/workloads/replays/ tests/unit-) $(if $(filter breakable,$(VARIANT)),$(BREAKABLE))
 
-$(B)/obj/%.cpp.o: %.cpp
+quick = $(if $(filter $(QUICK),$(call source,$(1)) $(1)),-Og)
+compile = $(CXX) $(CPPFLAGS) $(CXXFLAGS) $(call quick,$(1)) $(FLAGS_$(subst /,_,$(dir $(call source,$(1)))))
+
+$(B)/obj/%.cpp.o: %.cpp | $(addsuffix .gch,$(STANDARD_ONCE))
 	@mkdir -p $(@D)
 	@echo "  c++   $<"
-	@$(CCACHE) $(CXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(filter $(QUICK),$(call source,$<) $<),-Og) $(FLAGS_$(subst /,_,$(dir $(call source,$<)))) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	@$(CCACHE) $(call compile,$<) $(call once,$(call quick,$<)) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(B)/obj/%.c.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc    $<"
 	@$(CCACHE) $(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
-# Each source says what it needs: it compiles alone, too. `make check` sees to it.
-ALONE := $(patsubst %,$(B)/obj/%.o,$(TOGETHER))
-DEPENDENCIES += $(ALONE:.o=.d)
+# Each source says what it needs: it compiles alone, too, with nothing included before it. `make check` sees to it.
+ALONE := $(patsubst %,$(B)/alone/%.ok,$(sort $(TOGETHER) $(filter-out $(BUILD)/%,$(filter %.cpp,$(DEPENDENCIES:$(B)/obj/%.d=%)))))
+DEPENDENCIES += $(ALONE:.ok=.d)
 alone: $(ALONE)
-$(ALONE): | $(DEFAULT)
+$(ALONE): $(B)/alone/%.ok: % | $(DEFAULT)
+	@mkdir -p $(@D)
+	@echo "  alone $<"
+	@$(call compile,$<) -fsyntax-only -MMD -MP -MF $(@:.ok=.d) -MT $@ $<
+	@touch $@
 
 -include $(DEPENDENCIES)
 

@@ -39,7 +39,8 @@ int open_page(int pid) {
     const std::string path = "/proc/" + std::to_string(pid) + "/fd";
     const Folder folder = open_folder(path);
     if (!folder) return -1;
-    const std::string wanted = std::string("/memfd:") + page_name;
+    std::string wanted = "/memfd:";
+    wanted += page_name;   // in one expression GCC 12 warns of what is right
     while (const dirent* entry = ::readdir(folder.get())) {
         char target[64];
         const std::string link = path + "/" + entry->d_name;
