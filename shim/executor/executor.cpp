@@ -251,12 +251,12 @@ Executor::Place Executor::before(const char* name, std::uint64_t shape, pager::O
     unfollowed_ = following_ || passage_whole_ ? 0 : unfollowed_ + 1;
     if (unfollowed_ > kUnfollowed) open_passage();
     if (!passage_known_) pass(name, seen, op);
-    const bool recalls = following_ && active_->memos.has(active_->follower.expected());
+    const std::int32_t next = following_ ? active_->follower.expected() : Follower::nowhere;
+    const bool recalls = following_ && active_->memos.has(next);
     recalls_.store(recalls, std::memory_order_relaxed);
     if (recalls) {
-        const auto expected_now = static_cast<std::size_t>(active_->follower.expected());
-        active_->memos.fetch(active_->follower.expected());
-        __builtin_prefetch(&active_->sequence.steps[std::min(expected_now + LaunchMemos::ahead, active_->sequence.steps.size() - 1)]);
+        active_->memos.fetch(next);
+        __builtin_prefetch(&active_->sequence.steps[std::min(static_cast<std::size_t>(next) + LaunchMemos::ahead, active_->sequence.steps.size() - 1)]);
     }
     if (!following_) {
         if (!replayer_) return;
