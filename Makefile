@@ -110,9 +110,9 @@ TOGETHER :=
 together = $(if $(1),$(call eight,$(wordlist 1,8,$(1))) $(call together,$(wordlist 9,$(words $(1)),$(1))))
 
 # The standard library's headers, which take GCC a second or two in each source that names some of them, are compiled once for
-# all, and so is the test framework's for the unit tests. (ccache does better without.)
+# all, and so is the test framework's for the unit tests. Not under ccache, which as it comes keeps nothing that uses them.
 P := $(BUILD)$(if $(filter asan tsan,$(VARIANT)),/$(VARIANT))/obj
-STANDARD := algorithm array atomic bit charconv chrono cmath condition_variable deque filesystem fstream functional iterator map memory mutex optional random set span sstream string string_view thread unordered_map unordered_set utility vector
+STANDARD := $(patsubst %,'<%>',algorithm array atomic bit charconv chrono cmath condition_variable deque filesystem fstream functional iterator map memory mutex optional random set span sstream string string_view thread unordered_map unordered_set utility vector)
 FRAMEWORK := $(P)/tests/catch.hpp
 define compiled_once
 $(1).gch: $(3)
@@ -123,9 +123,9 @@ $(1).gch: $(3)
 DEPENDENCIES += $(1).d
 endef
 DEPENDENCIES :=
-$(eval $(call compiled_once,$(P)/standard-O2.hpp,,,$(patsubst %,'<%>',$(STANDARD))))
-$(eval $(call compiled_once,$(P)/standard-Og.hpp,-Og,,$(patsubst %,'<%>',$(STANDARD))))
-$(eval $(call compiled_once,$(FRAMEWORK),-Og,tests/catch.hpp,$(patsubst %,'<%>',$(STANDARD)) '"tests/catch.hpp"'))
+$(eval $(call compiled_once,$(P)/standard-O2.hpp,,,$(STANDARD)))
+$(eval $(call compiled_once,$(P)/standard-Og.hpp,-Og,,$(STANDARD)))
+$(eval $(call compiled_once,$(FRAMEWORK),-Og,tests/catch.hpp,$(STANDARD) '"tests/catch.hpp"'))
 STANDARD_ONCE := $(if $(CCACHE),,$(P)/standard-O2.hpp $(P)/standard-Og.hpp)
 once = $(addprefix -include ,$(filter %/standard$(or $(1),-O2).hpp,$(STANDARD_ONCE)))
 define begins_with_framework

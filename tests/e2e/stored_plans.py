@@ -160,7 +160,7 @@ def main():
                 found = FOLLOWED.search(done.error)
                 return (int(found[1]), int(found[2])) if found else (0, 0)
 
-            # On a crowded machine a plan may measure worse than none, and comes late.
+            # On a crowded machine a plan may come late, or be given up soon.
             done = settled(lambda d: followed(d)[1] >= enough and (not stored or ops_in(file) >= stored) and known in (None, d.error.count(KNOWN)), run, tries=5)
             said = NOTE.findall(done.error)
             suite.check(done.status == 0 and done.output == plain_output(*command) and done.report["faults"] == 0, f"{what}: the same bits", f"    {done.status}\n{done.tail(20)}")
