@@ -325,6 +325,7 @@ class DevicePager {
 
     // tables.cpp
     void learn_table(Buffer*, std::uint64_t addresses);
+    bool may_be_table(const Buffer*) const;
     std::vector<Buffer*> to_search(const Buffer*);
     void found_way(Buffer* table, CUdeviceptr address);
     void leads_anywhere(const Buffer* table);
@@ -433,6 +434,7 @@ class DevicePager {
     // anything (quiet()). And how many were ever found: a move that began before the last one was has not waited for its ops.
     std::vector<const Buffer*> ways_anywhere_;
     std::uint64_t found_anywhere_ = 0;
+    std::size_t searched_in_vain_ = 0;     // bytes of large buffers, since an address was found in one
     std::atomic<bool> all_in_place_{false};
     bool all_noted_ = false;               // while they are: as used by an op that may touch anything
     bool unlanded_ = false;                // an eviction has left a range unmapped since land_next() found none

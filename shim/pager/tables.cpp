@@ -5,6 +5,9 @@
 #include "shim/pager/rules.hpp"
 
 namespace udnnmem::pager {
+namespace {
+constexpr std::size_t kLargeSearches = 16;   // budgets' worth of bytes of large buffers, searched in vain, after which none is searched any more
+}
 
 void DevicePager::wrote_pointers(Buffer* table, std::vector<Stretch> written, const std::vector<Buffer::Drag>& targets) {
     std::ranges::sort(written, {}, &Stretch::at);
@@ -62,15 +65,20 @@ void DevicePager::learn_table(Buffer* b, std::uint64_t addresses) {
     if (b->table) pager_.learned();
 }
 
-// Kernels may have written the address of a buffer to memory from where ops that we let pass can reach it: slabs and
-// buffers of one granule are searched, as far as they were used since (what larger tables hold is learned when they move
-// themselves), also those that the program has freed behind ops that are still to come. Whatever wrote it was given it, so it
-// named the buffer and has completed (quiet()), or carried it from another table.
+// Large ones may be tables too, workspaces above all; but few are, and what all of them hold is the device's memory over and over.
+bool DevicePager::may_be_table(const Buffer* b) const {
+    return b->slab || b->capacity == granule() || b->table.load() || (holds("search-large") && searched_in_vain_ / kLargeSearches < device_pool_->promised());
+}
+
+// Kernels may have written the address of a buffer to memory from where ops that we let pass can reach it: what may be a table is
+// searched, as far as it was used since (what others hold is learned when they move themselves), also what the program has freed
+// behind ops that are still to come. Whatever wrote it was given it, so it named the buffer and has completed (quiet()), or
+// carried it from another table.
 std::vector<Buffer*> DevicePager::to_search(const Buffer* b) {
     const std::uint64_t used = std::max(b->last_use.load(), everything_use_);
     std::vector<Buffer*> dirty;
     for (Buffer* s : buffers_)
-        if (s != b && (s->slab || s->capacity == granule()) && (!s->device_frames.empty() || (!s->host_frames.empty() && backing_->host_frames_can_be_mapped())) &&
+        if (s != b && may_be_table(s) && (!s->device_frames.empty() || (!s->host_frames.empty() && backing_->host_frames_can_be_mapped())) &&
             std::max(s->last_use.load(), everything_use_) > s->looked_through && used > s->looked_through && (s->live || !quiet(s))) dirty.push_back(s);
     return dirty;
 }
@@ -118,11 +126,15 @@ void DevicePager::note_addresses(const std::vector<Hasher::Found>& found, const 
         if (std::find(table->drags.begin(), table->drags.end(), drag) != table->drags.end()) continue;
         table->drags.push_back(drag);
         table->table.store(true, std::memory_order_seq_cst);
+        if (!table->slab && table->capacity > granule()) searched_in_vain_ = 0;
         pager_.learned();
         ways.emplace_back(table, address);
     }
     for (auto [table, address] : ways) found_way(table, address);
-    for (Buffer* s : looked_at) s->looked_through = std::max(s->looked_through, seen);
+    for (Buffer* s : looked_at) {
+        s->looked_through = std::max(s->looked_through, seen);
+        if (!s->slab && s->capacity > granule() && !s->table.load()) searched_in_vain_ += s->capacity;
+    }
 }
 
 // Too much for one search: all at once, or buffer by buffer, and waited for.

@@ -22,6 +22,7 @@ RULES = {  # what does not hold: the trap that notices
     "partial": "overwrite",                  # a part written does not overwrite the whole
     "host-tables": "table-host-huge",        # addresses that the host writes are followed
     "search": "table-kernel",                # ... and those that kernels write
+    "search-large": "table-kernel-huge",     # ... also to large buffers
     "learn": "table-kernel-moved",           # ... and those in tables that were out
     "unmanaged": "table-in-pinned",          # memory that is not ours may hold any address
     "follows-variables": "table-in-global-by-kernel",   # ... as may variables that kernels write

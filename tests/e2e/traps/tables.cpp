@@ -382,6 +382,7 @@ const std::vector<Trap> table_traps = {
     {"table-rows-around-large", Needs::moves, trap<4 * kLarge, around>},
     {"table-kernel", Needs::moves, trap<kSmall, by_kernel>},
     {"table-kernel-large", Needs::moves, trap<kLarge, by_kernel>},
+    {"table-kernel-huge", Needs::moves, trap<4 * kLarge, by_kernel>},
     {"table-kernel-moved", Needs::moves, trap<4 * kLarge, by_kernel_before>},
     {"table-copied", Needs::moves, trap<kSmall, by_copy>},
     {"table-carried", Needs::moves, trap<kSmall, by_carrier>},
