@@ -63,8 +63,20 @@ def check_install(suite, folder):
         suite.check(done.returncode == 0 and left == {"bin", "lib", "lib/other.so"}, f"make uninstall{time}: what install put there and nothing else", f"    {left}\n{done.stderr}")
 
 
+def check_launch_path(suite):
+    """It fetches ahead what the next launches need. GCC takes what only prefetches for work without effect, and leaves calls of it out."""
+    library = BUILD / "libudnnmem.so"
+    tell = re.search(r"^(\w+) (\w+) . _ZN7udnnmem8executor8Executor4tellE\S*$", subprocess.run(["nm", "-S", library], capture_output=True, text=True, check=True).stdout, re.M)
+    if suite.check(tell, "the launch path is found in the library"):
+        begin, size = int(tell[1], 16), int(tell[2], 16)
+        code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", f"--start-address={begin}", f"--stop-address={begin + size}", library], capture_output=True, text=True, check=True).stdout
+        fetched = re.findall(r"\t(prefetch\w+|prfm)\b", code)
+        suite.check(len(fetched) >= 4, "a launch fetches memos, steps, words and buffers ahead", f"    {len(fetched)} places in {size} bytes of code")
+
+
 def main():
     suite = Suite()
+    check_launch_path(suite)
     made = subprocess.run(["make", "-s", "-o", "all", "-C", str(ROOT), "tarball", "wheel", f"B={BUILD}", "DIST=" + str(BUILD / "dist")], capture_output=True, text=True)
     if not suite.check(made.returncode == 0, "make tarball wheel", made.stdout + made.stderr):
         suite.finish()
