@@ -66,7 +66,9 @@ void DevicePager::learn_table(Buffer* b, std::uint64_t addresses) {
 }
 
 // Large ones may be tables too, workspaces above all; but few are, and what all of them hold is the device's memory over and over.
+// What leads anywhere is no question any more.
 bool DevicePager::may_be_table(const Buffer* b) const {
+    if (b->opaque.load()) return false;
     return b->slab || b->capacity == granule() || b->table.load() || (holds("search-large") && searched_in_vain_ / kLargeSearches < device_pool_->promised());
 }
 

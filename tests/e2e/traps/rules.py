@@ -20,7 +20,7 @@ RULES = {  # what does not hold: the trap that notices
     "everything": "gate-opened-by-kernel",   # ... also one that may touch anything
     "failure": "overwrite-fails",            # what was to be overwritten is given up only when it was
     "partial": "overwrite",                  # a part written does not overwrite the whole
-    "host-tables": "table-host-huge",        # addresses that the host writes are followed
+    "host-tables": "table-host-untouched",   # addresses that the host writes are followed
     "search": "table-kernel",                # ... and those that kernels write
     "search-large": "table-kernel-huge",     # ... also to large buffers
     "learn": "table-kernel-moved",           # ... and those in tables that were out
