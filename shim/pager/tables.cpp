@@ -116,6 +116,7 @@ void DevicePager::leads_anywhere(const Buffer* table) {
 // Remembers what was found.
 void DevicePager::note_addresses(const std::vector<Hasher::Found>& found, const std::vector<Buffer*>& looked_at, std::uint64_t seen) {
     std::vector<std::pair<Buffer*, CUdeviceptr>> ways;
+    const auto large = [this](const Buffer* b) { return !b->slab && b->capacity > granule(); };
     for (auto [at, address] : found) {
         Buffer* target = pager_.find(address);
         Buffer* table = pager_.find(at);
@@ -128,14 +129,14 @@ void DevicePager::note_addresses(const std::vector<Hasher::Found>& found, const 
         if (std::find(table->drags.begin(), table->drags.end(), drag) != table->drags.end()) continue;
         table->drags.push_back(drag);
         table->table.store(true, std::memory_order_seq_cst);
-        if (!table->slab && table->capacity > granule()) searched_in_vain_ = 0;
+        if (large(table)) searched_in_vain_ = 0;
         pager_.learned();
         ways.emplace_back(table, address);
     }
     for (auto [table, address] : ways) found_way(table, address);
     for (Buffer* s : looked_at) {
         s->looked_through = std::max(s->looked_through, seen);
-        if (!s->slab && s->capacity > granule() && !s->table.load()) searched_in_vain_ += s->capacity;
+        if (large(s) && !s->table.load()) searched_in_vain_ += s->capacity;
     }
 }
 
