@@ -23,7 +23,7 @@ std::int64_t bound_by_bytes(const Trace& trace, const Machine& machine, const Li
         const bool persistent = trace.buffers[b].persistent;
         const std::size_t from = persistent ? 0 : static_cast<std::size_t>(live.first(b)), to = persistent ? ops : static_cast<std::size_t>(uses.back().op) + 1;
         back[from] += bytes, back[to] -= bytes;
-        const bool written = !persistent || std::any_of(uses.begin(), uses.end(), [](const Use& use) { return use.writes; });
+        const bool written = !persistent || std::any_of(uses.begin(), uses.end(), [](const Use& use) { return use.dirties; });
         if (written) out[from] += bytes, out[to] -= bytes;
     }
     std::int64_t bound = 0, back_now = 0, out_now = 0;
@@ -66,7 +66,7 @@ std::int64_t bound_by_windows(const Trace& trace, const Machine& machine, const 
             for (const BufferId id : op.writes) {
                 const auto buffer = static_cast<std::size_t>(id.value);
                 const bool lives_on = trace.buffers[buffer].persistent || live.uses_of(buffer).back().op > b;
-                if (!lives_on || counted_out[buffer] == b) continue;
+                if (!lives_on || counted_out[buffer] == b || std::binary_search(op.intact.begin(), op.intact.end(), id)) continue;
                 out += trace.buffers[buffer].bytes.value;
                 counted_out[buffer] = b;
             }

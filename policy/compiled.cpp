@@ -31,7 +31,8 @@ CompiledTrace::CompiledTrace(const profiler::Trace& trace, int ahead)
             const bool take_read = r != op.reads.end() && (w == op.writes.end() || *r <= *w);
             const bool take_write = w != op.writes.end() && (r == op.reads.end() || *w <= *r);
             const std::int32_t buffer = take_read ? r->value : w->value;
-            access.push({buffer, static_cast<std::uint8_t>((take_read ? Access::read : 0) | (take_write ? Access::write : 0))});
+            const bool intact = std::binary_search(op.intact.begin(), op.intact.end(), BufferId(buffer));
+            access.push({buffer, static_cast<std::uint8_t>((take_read ? Access::read : 0) | (take_write ? Access::write : 0) | (intact ? Access::intact : 0))});
             if (take_read) ++r;
             if (take_write) ++w;
             if (first[buffer] < 0) first[buffer] = std::max(0, op.index.value - ahead);

@@ -32,11 +32,12 @@ struct Csr {
 
 // One op's use of one buffer. Neither flag: it has to be there for an op that comes up (CompiledTrace, `ahead`).
 struct Access {
-    static constexpr std::uint8_t read = 1, write = 2;
+    static constexpr std::uint8_t read = 1, write = 2, intact = 4;
     std::int32_t buffer;
     std::uint8_t flags;
     bool reads() const { return flags & read; }
     bool writes() const { return flags & write; }
+    bool dirties() const { return (flags & (write | intact)) == write; }   // copies of the buffer are stale after it
 };
 
 // One buffer's use by one op. (Named apart from the player's: one name, two layouts is what no linker warns of.)
@@ -46,6 +47,7 @@ struct FlatUse {
     std::uint8_t flags;
     bool reads() const { return flags & Access::read; }
     bool writes() const { return flags & Access::write; }
+    bool dirties() const { return (flags & (Access::write | Access::intact)) == Access::write; }
 };
 
 struct CompiledTrace {

@@ -244,7 +244,7 @@ bool Engine::admit(const CompiledPlan& plan, std::int64_t index) {
 void Engine::start(const CompiledPlan& plan, const Item& item) {
     if (item.step < 0) {
         for (const auto& a : trace_.access[item.op])
-            if (a.writes()) stale(a.buffer);
+            if (a.dirties()) stale(a.buffer);
         return;
     }
     const auto& step = plan.steps[item.step];

@@ -28,9 +28,11 @@ Liveness::Liveness(const Trace& trace) {
     std::vector<std::size_t> next(uses_begin_.begin(), uses_begin_.end() - 1);
     for (std::size_t k = 0; k < ops; ++k) {
         const TraceOp& op = trace.ops[k];
-        for (const std::int32_t b : buffers_of(k))
-            uses_[next[static_cast<std::size_t>(b)]++] = {static_cast<std::int32_t>(k), std::binary_search(op.reads.begin(), op.reads.end(), BufferId(b)),
-                                                          std::binary_search(op.writes.begin(), op.writes.end(), BufferId(b))};
+        for (const std::int32_t b : buffers_of(k)) {
+            const auto in = [b](const std::vector<BufferId>& set) { return std::binary_search(set.begin(), set.end(), BufferId(b)); };
+            const bool writes = in(op.writes);
+            uses_[next[static_cast<std::size_t>(b)]++] = {static_cast<std::int32_t>(k), in(op.reads), writes, writes && !in(op.intact)};
+        }
     }
 
     first_.assign(buffers, -1);

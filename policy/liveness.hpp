@@ -17,6 +17,7 @@ namespace udnnmem::policy {
 struct Use {
     std::int32_t op;
     bool reads, writes;
+    bool dirties;   // writes it, and copies of it are stale after that
 };
 
 class Liveness {

@@ -63,7 +63,7 @@ bool write_programme(const CompiledTrace& t, const Machine& m, const std::string
             sum_out += " + o" + id;
             sum_held += " + r" + id;
             bool written = false;
-            for (const auto& a : t.access[k]) written |= a.buffer == b && a.writes();
+            for (const auto& a : t.access[k]) written |= a.buffer == b && a.dirties();
             if (written) sum_written += " + o" + id;
             std::fprintf(f, " r%s + h%s >= %.9g\n", id.c_str(), id.c_str(), mb(b));
             const bool ends = k + 1 == t.ops ? !t.persistent[b] : !live(b, k + 1);

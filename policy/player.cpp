@@ -412,7 +412,7 @@ private:
             s.use = live_.use_at_or_after(b, k);
             s.origin = origin_;
             enter(b, k);
-            if (live_.uses_of(b)[s.use].writes) stale(b);
+            if (live_.uses_of(b)[s.use].dirties) stale(b);
         }
     }
 

@@ -121,9 +121,9 @@ again:
             continue;
         }
         where_[b] = here;
-        dirty_[b] = trace_.writer_before(b, trace_.ops) >= 0;
         const std::int32_t last = gaps_.begin[b + 1] - 1;
         const bool unused = last < gaps_.begin[b];
+        dirty_[b] = !unused && gaps_.all[last].last_write >= 0;
         if (unused || draft.mode[last] == swap) {
             where_[b] = off;
             since_[b] = unused ? -1 : gaps_.all[last].from;
@@ -173,7 +173,7 @@ again:
         for (std::int32_t i = row; i < end; ++i) {
             const std::int32_t b = trace_.access.data[i].buffer, g = gaps_.slot[i];
             if (where_[b] != here) continue;
-            if (trace_.access.data[i].writes()) dirty_[b] = 1;
+            if (trace_.access.data[i].dirties()) dirty_[b] = 1;
             if (g < 0 || (gaps_.all[g].tail && draft.mode[g] == drop)) {  // never used again, yet held: let it go
                 where_[b] = nowhere;
                 held_ -= trace_.bytes[b];

@@ -21,7 +21,7 @@ enum Mode : std::uint8_t { keep, swap, drop };
 struct Gap {
     std::int32_t buffer;
     std::int32_t from, to;      // the uses at both ends; `to` is of the next iteration where `wraps`, and the op after which it is freed plus one where `tail`
-    std::int32_t last_write;    // the last write at or before `from`; beyond `from`: of the previous iteration; -1: none
+    std::int32_t last_write;    // the last op at or before `from` that dirties the buffer; beyond `from`: of the previous iteration; -1: none
     bool wraps;
     bool open;                  // at least one op lies strictly inside: it may be left
     bool droppable;

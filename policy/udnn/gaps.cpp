@@ -86,9 +86,9 @@ Gaps::Gaps(const CompiledTrace& t, bool recompute, bool tails, std::int64_t negl
         std::int32_t written = -1;
         if (t.persistent[b])
             for (const auto& u : uses)
-                if (u.writes()) written = u.op;
+                if (u.dirties()) written = u.op;
         for (std::size_t i = 0; i < uses.size(); ++i) {
-            if (uses[i].writes()) written = uses[i].op;
+            if (uses[i].dirties()) written = uses[i].op;
             const bool end = i + 1 == uses.size();
             const bool tail = end && !t.persistent[b];
             if (tail && tails && t.last[b] > uses[i].op) all.push_back({b, uses[i].op, t.last[b] + 1, written, false, t.bytes[b] > least, false, true, t.bytes[b], 0});

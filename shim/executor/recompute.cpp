@@ -43,8 +43,10 @@ profiler::Trace with_proofs(const profiler::Trace& seen, const Sequence& sequenc
         if (!proved.proven) {
             for (const auto* set : {&sequence.plan_trace.ops[k].writes, &sequence.small.writes[k]})
                 for (const BufferId b : *set) touched[static_cast<std::size_t>(b.value)] = true;
-            op.reads = sequence.plan_trace.ops[k].reads;   // what was not seen of it may still come
-            op.writes = sequence.plan_trace.ops[k].writes;
+            const profiler::TraceOp& may = sequence.plan_trace.ops[k];   // what was not seen of it may still come
+            std::set_difference(may.writes.begin(), may.writes.end(), op.writes.begin(), op.writes.end(), std::back_inserter(op.intact));
+            op.reads = may.reads;
+            op.writes = may.writes;
             op.reads.insert(op.reads.end(), sequence.small.reads[k].begin(), sequence.small.reads[k].end());
             op.writes.insert(op.writes.end(), sequence.small.writes[k].begin(), sequence.small.writes[k].end());
             continue;

@@ -26,6 +26,10 @@ public:
         trace_.ops.push_back(o);
         return *this;
     }
+    Builder& intact(int buffer) {  // which the last op writes
+        trace_.ops.back().intact.push_back(BufferId(buffer));
+        return *this;
+    }
     Builder& replayable() {  // every op so far
         for (auto& o : trace_.ops) o.replayable = true;
         return *this;

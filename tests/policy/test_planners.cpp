@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <tuple>
 
 #include <rapidcheck.h>
 
@@ -82,6 +83,35 @@ TEST_CASE("every planner finds a plan wherever every op fits, within memory, bou
             RC_ASSERT(outcome.time >= outcome.ideal);
             RC_ASSERT(recompute || !recomputes(plan));
             if (outcome.recompute.value == 0) RC_ASSERT(outcome.time.value >= lower_bound(s.trace, s.machine).value - 1000);
+        });
+        CHECK(held);
+    }
+}
+
+TEST_CASE("moves are planned as if what ops leave intact were not written", "[planners]") {
+    for (const Planner& planner : planners()) {
+        if (planner.needs_recompute) continue;
+        const bool held = rc::check(std::string(planner.name) + ": intact is not written", [&] {
+            const auto seed = *rc::gen::arbitrary<std::uint64_t>();
+            const Sample s = sample(seed, *rc::gen::inRange(1, 25));
+            profiler::Trace may = s.trace, does = s.trace;
+            Random random(seed);
+            for (std::size_t k = 0; k < may.ops.size(); ++k)
+                for (const BufferId b : s.trace.ops[k].writes) {
+                    if (!std::binary_search(may.ops[k].reads.begin(), may.ops[k].reads.end(), b) || chance(random, 50)) continue;
+                    may.ops[k].intact.push_back(b);
+                    std::erase(does.ops[k].writes, b);
+                }
+            PlannerOptions options = quick(false);
+            options.time_budget = Nanoseconds(0);
+            const Plan plan = planner.make_plan(may, s.machine, options), same = planner.make_plan(does, s.machine, options);
+            RC_ASSERT(plan.start_evicted == same.start_evicted);
+            RC_ASSERT(plan.actions.size() == same.actions.size());
+            for (std::size_t i = 0; i < plan.actions.size(); ++i)
+                RC_ASSERT(std::tie(plan.actions[i].what, plan.actions[i].op, plan.actions[i].buffer) == std::tie(same.actions[i].what, same.actions[i].op, same.actions[i].buffer));
+            const Outcome outcome = simulate(may, s.machine, plan), other = simulate(does, s.machine, plan);
+            RC_ASSERT(std::tie(outcome.time, outcome.in, outcome.out, outcome.peak_host) == std::tie(other.time, other.in, other.out, other.peak_host));
+            RC_ASSERT(lower_bound(may, s.machine) == lower_bound(does, s.machine));
         });
         CHECK(held);
     }

@@ -62,6 +62,22 @@ TEST_CASE("a clean copy makes the eviction free; a write in between does not", "
     CHECK(dirty.out.value == 200);
 }
 
+TEST_CASE("what an op writes and leaves intact keeps its copy, and is no more what it was made as", "[simulator]") {
+    const auto build = [](bool intact) {
+        Builder builder;
+        builder.buffer(100).buffer(100).op(10, {}, {0}).replayable().op(200, {0}, {0});
+        if (intact) builder.intact(0);
+        return builder.op(10, {}, {1}).op(10, {0}, {}).trace();
+    };
+    for (const bool intact : {false, true}) {
+        const auto moved = simulate(build(intact), machine(100), {"", {}, {clean(0, 0), evict(1, 0)}});
+        REQUIRE(moved.valid);
+        CHECK(moved.out.value == (intact ? 100 : 200));
+        CHECK(moved.time.value == 10 + 200 + (intact ? 0 : 110) + 10 + 110 + 10);
+        CHECK(simulate(build(intact), machine(100), {"", {}, {drop(1, 0), replay(3, {0}, {0})}}).error.find("old version") != std::string::npos);
+    }
+}
+
 TEST_CASE("queues do not overtake, the next op takes frames before the queues", "[simulator]") {
     const auto t = Builder().persistent(50).persistent(50).buffer(60).op(10, {}, {}).op(100, {}, {2}).op(10, {0, 1}, {}).trace();
     // At op 0's end 60 bytes are free: op 1 takes them, the prefetch waits until b2 is dead.
