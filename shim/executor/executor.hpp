@@ -293,7 +293,6 @@ class Executor {
     const Settings settings_;
     std::atomic<bool> on_{false}, stopping_{false};
     std::atomic<bool> pieces_{false};
-    bool pieces_drop_ = false;                      // what they make can be dropped then: it has to be proven first. The planning thread's
 
     // Under mutex_ is all that follows but the thread's own. What every op looks at comes first, side by side, for a program leaves
     // little of it in the caches from one op to the next.

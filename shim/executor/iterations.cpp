@@ -78,10 +78,10 @@ void Executor::look_at_memory(Course& course) {
     }
 }
 
-// Nodes whose best plan promises no less than whole graphs are given up, unless what they make can be dropped: that has to be proven
-// first.
+// Nodes whose best plan promises no less than whole graphs are given up, unless what is on its way between them may be dropped:
+// what that is worth shows once it was proven.
 void Executor::compare_with_whole(const Course& course, Nanoseconds whole, const char* how) {
-    if (whole.value && !pieces_drop_ && course.promised >= whole) launch_whole_again(course.promised, whole, how);
+    if (whole.value && !settings_.recompute && course.promised >= whole) launch_whole_again(course.promised, whole, how);
 }
 
 void Executor::launch_whole_again(Nanoseconds pieces, Nanoseconds whole, const char* how) {

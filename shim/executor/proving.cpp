@@ -27,14 +27,9 @@ void Executor::make_replayer() {
 
 // What is in graphs can be moved, or dropped and run again, node by node only where they are launched so: from here on they are.
 void Executor::launch_node_by_node(const Course& course) {
-    const Sequence& sequence = course.sequence;
     for (const CoursePointer& c : courses_)
         if (c.get() == &course) whole_graphs_ = c;
-    // What outlives the iteration has no time to be dropped.
-    pieces_drop_ = settings_.recompute && std::any_of(sequence.steps.begin(), sequence.steps.end(), [&](const Sequence::Step& s) {
-        return is_graph(s) && std::any_of(sequence.uses.begin() + s.first, sequence.uses.begin() + s.first + s.count, [&](const Sequence::Use& u) { return !sequence.lasts(static_cast<std::size_t>(u.buffer)); });
-    });
-    settings_.say("sequence " + std::to_string(course.id) + " launches graphs: from here on node by node, so that " + (pieces_drop_ ? "what they make can be dropped" : "memory can be moved between nodes"));
+    settings_.say("sequence " + std::to_string(course.id) + " launches graphs: from here on node by node, so that memory can be moved" + (settings_.recompute ? ", and dropped," : "") + " between nodes");
     pieces_.store(true);
 }
 
