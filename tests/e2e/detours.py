@@ -19,8 +19,8 @@ UNREACHED = dict(UDNNMEM_FAIL="cuMemCreate:2:999:2")   # host frames, from where
 PAGED = dict(UDNNMEM_BUDGET=LAYER * LAYERS // 2, UDNNMEM_TEST_LOOK_MS=200, UDNNMEM_DEBUG="info")
 
 
-def run(seed, preload, **options):
-    return Run([WORKLOADS / "detours", seed, ITERATIONS], environment(preload=preload, **MODEL, **(PAGED | options if preload else {})))
+def run(seed, preload, iterations=ITERATIONS, **options):
+    return Run([WORKLOADS / "detours", seed, iterations], environment(preload=preload, **MODEL, **(PAGED | options if preload else {})))
 
 
 def notices(seed):
@@ -31,13 +31,14 @@ def notices(seed):
 
 def main():
     suite = Suite()
+    iterations = ITERATIONS if FULL else 120
     for seed in range(1, SEEDS + 1):
-        plain = run(seed, False)
+        plain = run(seed, False, iterations)
         for recompute in ("off", "auto"):
-            done = run(seed, True, UDNNMEM_RECOMPUTE=recompute)
+            done = run(seed, True, iterations, UDNNMEM_RECOMPUTE=recompute)
             suite.check(done.status == plain.status == 0 and done.output == plain.output, f"seed {seed}, recompute {recompute}: the same bits", done.tail())
             followed = FOLLOWED.search(done.error)
-            suite.check(followed and int(followed[2]) > ITERATIONS // 4, f"seed {seed}, recompute {recompute}: by plan", done.tail())
+            suite.check(followed and int(followed[2]) > iterations // 4, f"seed {seed}, recompute {recompute}: by plan", done.tail())
     if BREAKABLE.exists():
         intact = run(1, True, UDNNMEM_RECOMPUTE="off", LD_PRELOAD=BREAKABLE, **UNREACHED)
         suite.check(intact.status == 0, "with every rule in force", intact.tail())
