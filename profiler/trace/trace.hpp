@@ -36,7 +36,7 @@ struct TraceOp {
     Nanoseconds duration;          // execution time with everything resident
     std::vector<BufferId> reads;   // ascending, without repeats; an in-place update is in both
     std::vector<BufferId> writes;
-    std::vector<BufferId> intact;  // of `writes`: that it left as they were, though it may not: copies of them stay good, nothing else. Of a run's own plans, not in files
+    std::vector<BufferId> intact;  // of `writes`: seen to be left as they were, which is not proven: copies of them stay good, versions end. Of a run's own plans, not in files
     Bytes workspace;               // scratch needed while the op runs
     bool replayable = false;       // the same inputs give the same bytes; costs `duration`
     Bytes replay_workspace;        // scratch beside that when it is run again: copies of inputs. Of a run's own plans, not in files

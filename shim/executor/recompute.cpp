@@ -1,6 +1,7 @@
 #include "shim/executor/recompute.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string_view>
 
